@@ -1,0 +1,310 @@
+//! Reverse-mode differentiation.
+//!
+//! An operation on a tracked tensor leaves a node that knows how to carry the result's gradient
+//! back to the inputs. Node ids only grow, so visiting pending nodes from the highest id down is
+//! a valid order: no sort, no recursion.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, run, run_one, run_with_extras};
+use crate::ops::binary::Binary;
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+/// A kernel that knows its gradient.
+pub(crate) trait Op: Kernel {
+    /// Whether backward reads this tensor, given which inputs need a gradient. What it does not
+    /// read is not kept alive for it.
+    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool;
+
+    /// The gradient of each input, in order, given those of the results. `saved.needs[i]` is
+    /// false where nobody will look.
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
+}
+
+/// An input or a result of an op.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Slot {
+    /// The input with this index.
+    Input(usize),
+    /// The result with this index.
+    Output(usize),
+}
+
+/// What forward leaves for backward.
+pub(crate) struct Saved {
+    /// What the inputs were.
+    pub(crate) specs: Vec<Spec>,
+    /// Which inputs need a gradient.
+    pub(crate) needs: Vec<bool>,
+    inputs: Vec<Option<Tensor>>,
+    outputs: Vec<Option<Tensor>>,
+}
+
+impl Saved {
+    /// An input that [`Op::keeps`] asked for.
+    pub(crate) fn input(&self, i: usize) -> &Tensor {
+        self.inputs[i].as_ref().expect("backward reads only inputs it keeps")
+    }
+
+    /// A result that [`Op::keeps`] asked for, or, behind the results, an extra.
+    pub(crate) fn output(&self, i: usize) -> &Tensor {
+        self.outputs[i].as_ref().expect("backward reads only results it keeps")
+    }
+}
+
+/// The gradients of the inputs, given those of the results.
+pub(crate) type Rule = Box<dyn FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>> + Send>;
+
+/// A step of the graph, or one of its leaves.
+pub(crate) struct Node {
+    id: u64,
+    inputs: Vec<Option<Edge>>,
+    step: Option<Step>,
+}
+
+/// How a node that is no leaf carries gradients back.
+struct Step {
+    op: &'static str,
+    results: Vec<Spec>,
+    /// Taken by the first backward, which frees what it saved.
+    rule: Mutex<Option<Rule>>,
+}
+
+/// One result of a node.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    node: Arc<Node>,
+    output: usize,
+}
+
+impl Edge {
+    pub(crate) fn leaf() -> Edge {
+        Edge { node: Node::new(Vec::new(), None), output: 0 }
+    }
+}
+
+impl Node {
+    fn new(inputs: Vec<Option<Edge>>, step: Option<Step>) -> Arc<Node> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Arc::new(Node { id: NEXT.fetch_add(1, Ordering::Relaxed), inputs, step })
+    }
+}
+
+/// Long graphs are taken apart in a loop: recursion would overflow the stack.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut edges = std::mem::take(&mut self.inputs);
+        while let Some(edge) = edges.pop() {
+            if let Some(mut node) = edge.and_then(|edge| Arc::into_inner(edge.node)) {
+                edges.append(&mut node.inputs);
+            }
+        }
+    }
+}
+
+/// Run `op` and, if an input is tracked, remember how to differentiate it.
+pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some() && recording()).collect();
+    if !needs.contains(&true) {
+        return run(&op, inputs);
+    }
+    let outputs = run_with_extras(&op, inputs)?;
+    let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
+    let mut results = outputs.clone();
+    results.truncate(op.outputs(&specs.iter().collect::<Vec<_>>())?.len());
+    let keep = |t: &Tensor, slot| op.keeps(slot, &needs).then(|| t.detached());
+    let saved = Saved {
+        inputs: inputs.iter().enumerate().map(|(i, t)| keep(t, Slot::Input(i))).collect(),
+        outputs: outputs
+            .into_iter()
+            .enumerate()
+            .map(|(i, t)| if i < results.len() { keep(&t, Slot::Output(i)) } else { Some(t) })
+            .collect(),
+        specs,
+        needs,
+    };
+    record(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&saved, dys)));
+    Ok(results)
+}
+
+/// Make `results` a step behind `inputs`, unless no gradient is wanted.
+pub(crate) fn record(op: &'static str, inputs: &[&Tensor], results: &mut [Tensor], rule: Rule) {
+    if !recording() || inputs.iter().all(|t| t.edge.is_none()) {
+        return;
+    }
+    let specs = results.iter().map(|t| t.spec.clone()).collect();
+    let step = Step { op, results: specs, rule: Mutex::new(Some(rule)) };
+    let edges = inputs.iter().map(|t| t.edge.clone()).collect();
+    let node = Node::new(edges, Some(step));
+    for (output, result) in results.iter_mut().enumerate() {
+        result.edge = Some(Edge { node: node.clone(), output });
+    }
+}
+
+/// [`apply`] an op with one result.
+pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
+    Ok(apply(op, inputs)?.swap_remove(0))
+}
+
+thread_local! {
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+}
+
+fn recording() -> bool {
+    RECORDING.get()
+}
+
+/// Run `f` without recording: what it computes is not tracked, and nothing is kept for backward.
+///
+/// ```
+/// use taipan::{Device, Tensor, no_grad};
+///
+/// let w = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
+/// let y = no_grad(|| w.exp())?;
+/// assert!(!y.is_tracked());
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            RECORDING.set(self.0);
+        }
+    }
+    let _restore = Restore(RECORDING.replace(false));
+    f()
+}
+
+/// The gradients of the tracked leaves, as [`Tensor::backward`] returns them.
+#[derive(Default)]
+pub struct Grads(HashMap<u64, Tensor>);
+
+impl Grads {
+    /// The gradient of a tracked leaf. An error says why there is none: a missing gradient would
+    /// otherwise look like slow learning.
+    pub fn of(&self, leaf: &Tensor) -> Result<&Tensor> {
+        let why = match &leaf.edge {
+            None => "the tensor is not tracked",
+            Some(edge) if edge.node.step.is_some() => {
+                "the tensor is not a leaf; gradients are kept for tracked leaves only"
+            }
+            Some(edge) => match self.0.get(&edge.node.id) {
+                Some(grad) => return Ok(grad),
+                None => "the result does not depend on the tensor",
+            },
+        };
+        Err(Error::Gradient { op: "grads", why: why.into() })
+    }
+}
+
+impl Tensor {
+    /// The same values as a leaf whose gradient [`backward`](Tensor::backward) returns. Only
+    /// floats can have one: an integer tensor comes back untracked.
+    pub fn tracked(mut self) -> Tensor {
+        self.edge = self.dtype().is_float().then(Edge::leaf);
+        self
+    }
+
+    /// The same values, cut off from the graph.
+    pub fn detached(&self) -> Tensor {
+        Tensor { edge: None, ..self.clone() }
+    }
+
+    /// Whether a gradient can flow back through this tensor.
+    pub fn is_tracked(&self) -> bool {
+        self.edge.is_some()
+    }
+
+    /// The gradients of this one-element tensor, a loss, by every tracked leaf it depends on.
+    ///
+    /// This uses up the graph and frees what was kept for it.
+    ///
+    /// ```
+    /// use taipan::{Device, Tensor};
+    ///
+    /// let x = Tensor::new(&[1f32, 2.0, 3.0], &[3], &Device::Cpu)?.tracked();
+    /// let loss = x.mul(&x)?.sum()?;
+    /// let grads = loss.backward()?;
+    /// assert_eq!(grads.of(&x)?.read_blocking::<f32>()?, [2.0, 4.0, 6.0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn backward(&self) -> Result<Grads> {
+        if self.len() != 1 {
+            let why = format!(
+                "the tensor is {:?}, expected one element (or an upstream: backward_from)",
+                self.shape()
+            );
+            return Err(Error::Gradient { op: "backward", why });
+        }
+        self.backward_from(&Tensor::ones(self.shape(), self.dtype(), self.device())?)
+    }
+
+    /// [`backward`](Tensor::backward) from any tensor, given `dy`, the upstream gradient, of the
+    /// same shape and type.
+    pub fn backward_from(&self, dy: &Tensor) -> Result<Grads> {
+        const OP: &str = "backward";
+        crate::error::ensure!(
+            OP,
+            dy.shape() == self.shape(),
+            "the upstream is {:?}, expected {:?}",
+            dy.shape(),
+            self.shape()
+        );
+        dy.dtype().ensure(self.dtype(), OP, "the upstream")?;
+        let Some(edge) = &self.edge else {
+            let why = "the tensor does not depend on any tracked tensor".into();
+            return Err(Error::Gradient { op: OP, why });
+        };
+        let mut pending = Pending::default();
+        pending.add(edge, dy.detached())?;
+        let mut grads = Grads::default();
+        while let Some((id, (node, mut dys))) = pending.0.pop_last() {
+            let Some(step) = &node.step else {
+                grads.0.insert(id, dys.swap_remove(0).expect("a pending leaf has a gradient"));
+                continue;
+            };
+            let rule = step.rule.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(rule) = rule else {
+                let why = format!("the graph behind {} was used by an earlier backward", step.op);
+                return Err(Error::Gradient { op: OP, why });
+            };
+            let dys = dys
+                .into_iter()
+                .zip(&step.results)
+                .map(|(dy, spec)| match dy {
+                    Some(dy) => Ok(dy),
+                    None => Tensor::zeros(spec.shape(), spec.dtype(), self.device()),
+                })
+                .collect::<Result<Vec<_>>>()?;
+            for (input, dx) in node.inputs.iter().zip(rule(&dys)?) {
+                if let (Some(input), Some(dx)) = (input, dx) {
+                    pending.add(input, dx)?;
+                }
+            }
+        }
+        Ok(grads)
+    }
+}
+
+/// Nodes whose results have gradients that were not yet carried on, by id.
+#[derive(Default)]
+struct Pending(BTreeMap<u64, (Arc<Node>, Vec<Option<Tensor>>)>);
+
+impl Pending {
+    fn add(&mut self, edge: &Edge, dy: Tensor) -> Result<()> {
+        let results = edge.node.step.as_ref().map_or(1, |step| step.results.len());
+        let (_, dys) =
+            self.0.entry(edge.node.id).or_insert_with(|| (edge.node.clone(), vec![None; results]));
+        let slot = &mut dys[edge.output];
+        *slot = Some(match slot.take() {
+            Some(earlier) => run_one(&Binary::Add, &[&earlier, &dy])?,
+            None => dy,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Sums and maxima of slices, in an order that depends on nothing but their length.
+
+use super::isa::{Isa, Job, dispatch};
+use crate::dtype::Real;
+
+/// Partial sums kept side by side, for the vector units.
+const LANES: usize = 32;
+
+/// The sum; the error grows with the logarithm of the length.
+pub(crate) fn sum<A: Real>(x: &[A]) -> A {
+    const LEAF: usize = 1024;
+    if x.len() <= LEAF {
+        return dispatch(Sum(x));
+    }
+    let (left, right) = x.split_at((x.len() / 2).next_multiple_of(LANES));
+    sum(left) + sum(right)
+}
+
+/// The largest element, or NaN if there is one; `None` if there are none.
+pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
+    x.first().map(|&first| dispatch(Max(x, first)))
+}
+
+/// `to += x`, element by element.
+pub(crate) fn add<A: Real>(to: &mut [A], x: &[A]) {
+    dispatch(Add(to, x));
+}
+
+/// The larger; NaN if either is.
+#[inline(always)]
+pub(crate) fn larger<A: Real>(a: A, b: A) -> A {
+    // A NaN compares with nothing: it is taken when new and stays when held.
+    #[allow(clippy::eq_op)]
+    if b > a || b != b { b } else { a }
+}
+
+struct Sum<'a, A>(&'a [A]);
+
+impl<A: Real> Job for Sum<'_, A> {
+    type Output = A;
+    #[inline(always)]
+    fn run<I: Isa>(self) -> A {
+        let mut lanes = [A::ZERO; LANES];
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, x) in lanes.iter_mut().zip(chunk) {
+                *lane += *x;
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
+            *lane += *x;
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] = lanes[i] + lanes[i + width];
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+}
+
+struct Max<'a, A>(&'a [A], A);
+
+impl<A: Real> Job for Max<'_, A> {
+    type Output = A;
+    #[inline(always)]
+    fn run<I: Isa>(self) -> A {
+        let mut lanes = [self.1; LANES];
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, x) in lanes.iter_mut().zip(chunk) {
+                *lane = larger(*lane, *x);
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
+            *lane = larger(*lane, *x);
+        }
+        lanes.into_iter().fold(self.1, larger)
+    }
+}
+
+struct Add<'a, A>(&'a mut [A], &'a [A]);
+
+impl<A: Real> Job for Add<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (to, x) in self.0.iter_mut().zip(self.1) {
+            *to += *x;
+        }
+    }
+}

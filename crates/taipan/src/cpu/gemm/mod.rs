@@ -1,0 +1,358 @@
+//! The matrix product, with room for work before and after it.
+//!
+//! `out = finish(left · right)`. An operand is read through a [`Source`], line by line, while it
+//! is packed into the order the inner kernel wants: conversions, transposes and element-wise
+//! factors cost no pass of their own. `finish` sees each piece of a row once it is complete and
+//! still in cache: bias and activation likewise.
+//!
+//! The loops are those of Goto and van de Geijn: blocks of `right` `[depth, columns]` packed once
+//! and shared by all threads, blocks of `left` `[rows, depth]` packed by each thread, and a
+//! register tile in the middle. Each output is summed in the same order whatever the number of
+//! threads.
+
+mod micro;
+mod pack;
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use self::micro::{Micro, TILE_MAX};
+use self::pack::pack;
+use crate::cpu::CpuBuffer;
+use crate::cpu::isa::{Isa, Job, Level, dispatch};
+use crate::dtype::{Float, Real};
+use crate::error::Result;
+
+/// Where an operand's elements come from.
+pub(crate) trait Source<A>: Sync {
+    /// The elements of `line` from `from` on, as many as `buffer` holds: borrowed where they are
+    /// stored in this form, otherwise written to `buffer`.
+    fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [A]) -> &'a [A];
+}
+
+/// A matrix in memory; each line is a row of it.
+pub(crate) struct Dense<'a, T> {
+    pub(crate) data: &'a [T],
+    /// Elements from one line to the next.
+    pub(crate) stride: usize,
+}
+
+impl<T: Float> Source<T::Acc> for Dense<'_, T> {
+    fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
+        widened(&self.data[line * self.stride + from..][..buffer.len()], buffer)
+    }
+}
+
+/// The elements in the wider type: as they are if they are stored in it, or in `buffer`.
+pub(crate) fn widened<'a, T: Float>(stored: &'a [T], buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
+    match T::as_acc(stored) {
+        Some(stored) => stored,
+        None => {
+            T::widen(stored, buffer);
+            buffer
+        }
+    }
+}
+
+/// One side of a product. Its *lanes* are the rows of the left side or the columns of the right
+/// one; its *depth* is the dimension that is summed over.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a, A> {
+    pub(crate) source: &'a dyn Source<A>,
+    pub(crate) lines: Lines,
+}
+
+/// What a line of a source is.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Lines {
+    /// One lane, along the depth: `left` stored as `[m, k]`, `right` as `[n, k]`.
+    Lanes,
+    /// One step of the depth, along the lanes: `left` stored as `[k, m]`, `right` as `[k, n]`.
+    Depth,
+}
+
+/// `[m, k] · [k, n]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a, A> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) left: Operand<'a, A>,
+    pub(crate) right: Operand<'a, A>,
+}
+
+/// What becomes of a complete piece of a row: `finish(extra, columns, sums)` may change the sums,
+/// which are then stored, and write what it likes to `extra`, the row's own.
+pub(crate) type Finish<'a, A, X> = &'a (dyn Fn(&mut X, Range<usize>, &mut [A]) + Sync);
+
+/// Which side's lanes are to be summed over the depth, and where to: one sum per lane. It costs
+/// no pass of its own either.
+pub(crate) enum LaneSums<'a, A> {
+    None,
+    Left(&'a mut [A]),
+    Right(&'a mut [A]),
+}
+
+/// Depth of a block: short enough for a tile's two panels to stay in the first-level cache.
+const DEPTH: usize = 256;
+/// Rows of a block of `left`: with `DEPTH`, what fits the second-level cache.
+const ROWS: usize = 144;
+/// Columns of a block of `right`: with `DEPTH`, what fits the last-level cache.
+const COLUMNS: usize = 4096;
+/// Columns between two calls of `finish`: with `ROWS`, what fits the second-level cache.
+const GROUP: usize = 512;
+/// Side of the block of sums where the output cannot hold them itself.
+const SUMS: usize = 1024;
+
+/// `out = finish(product)`, `[m, n]`, with one `extra` per row.
+pub(crate) fn gemm<T: Float, X: Send>(
+    product: &Product<T::Acc>,
+    out: &mut [T],
+    extra: &mut [X],
+    finish: Finish<T::Acc, X>,
+    lane_sums: LaneSums<T::Acc>,
+) -> Result<()> {
+    let micro = T::Acc::micro(Level::current());
+    gemm_with(&micro, product, out, extra, finish, lane_sums)
+}
+
+/// Types the inner kernel exists for.
+pub(crate) trait Tiled: Sized {
+    /// The kernel for an instruction set.
+    fn micro(level: Level) -> Micro<Self>;
+}
+
+fn gemm_with<T: Float, X: Send>(
+    micro: &Micro<T::Acc>,
+    product: &Product<T::Acc>,
+    out: &mut [T],
+    extra: &mut [X],
+    finish: Finish<T::Acc, X>,
+    lane_sums: LaneSums<T::Acc>,
+) -> Result<()> {
+    let Product { m, n, .. } = *product;
+    assert!(out.len() == m * n && extra.len() == m, "gemm: outputs of another size");
+    let (mut left_sums, mut right_sums) = match lane_sums {
+        LaneSums::None => (None, None),
+        LaneSums::Left(sums) => (Some(sums), None),
+        LaneSums::Right(sums) => (None, Some(sums)),
+    };
+    for sums in left_sums.iter_mut().chain(&mut right_sums) {
+        sums.fill(T::Acc::ZERO);
+    }
+    if let Some(sums) = T::as_acc_mut(out) {
+        let block = Block { micro, product, rows: 0..m, columns: 0..n, left_sums, right_sums };
+        return block.run(sums, extra, finish);
+    }
+    // Sums of many halves must not be kept in a half: take a block of them at a time.
+    let mut sums = CpuBuffer::scratch("gemm", SUMS.min(m) * SUMS.min(n) * size_of::<T::Acc>())?;
+    for rows in blocks(0..m, SUMS) {
+        for columns in blocks(0..n, SUMS) {
+            let sums = &mut sums.of_mut::<T::Acc>()[..rows.len() * columns.len()];
+            let mut extra: Vec<(&mut X, &mut [T])> =
+                extra[rows.clone()].iter_mut().zip(out[rows.start * n..].chunks_mut(n)).collect();
+            let finish =
+                |(x, out): &mut (&mut X, &mut [T]), columns: Range<usize>, sums: &mut _| {
+                    finish(x, columns.clone(), sums);
+                    T::narrow(sums, &mut out[columns]);
+                };
+            let block = Block {
+                micro,
+                product,
+                left_sums: left_sums.as_deref_mut().filter(|_| columns.start == 0),
+                right_sums: right_sums.as_deref_mut().filter(|_| rows.start == 0),
+                rows: rows.clone(),
+                columns,
+            };
+            block.run(sums, &mut extra, &finish)?;
+        }
+    }
+    Ok(())
+}
+
+/// `range` in pieces of at most `len`.
+fn blocks(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(len).map(move |start| start..(start + len).min(range.end))
+}
+
+/// `size` divided into equal parts of at most `most`, in multiples of `unit`.
+fn even(size: usize, most: usize, unit: usize) -> usize {
+    let parts = size.div_ceil(most).max(1);
+    size.div_ceil(parts).next_multiple_of(unit).max(unit)
+}
+
+/// A rectangle of a product.
+struct Block<'a, A> {
+    micro: &'a Micro<A>,
+    product: &'a Product<'a, A>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// To be added to, each `[m]` or `[n]`: the lanes of this block.
+    left_sums: Option<&'a mut [A]>,
+    right_sums: Option<&'a mut [A]>,
+}
+
+impl<A: Real> Block<'_, A> {
+    /// Fill `sums`, `[rows, columns]`.
+    fn run<X: Send>(mut self, sums: &mut [A], extra: &mut [X], finish: Finish<A, X>) -> Result<()> {
+        let Product { k, left, right, .. } = *self.product;
+        let (mr, nr) = (self.micro.rows, self.micro.columns);
+        let (height, width) = (self.rows.len(), self.columns.len());
+        if height == 0 || width == 0 {
+            return Ok(());
+        }
+        if k == 0 {
+            for (row, x) in sums.chunks_mut(width).zip(extra) {
+                row.fill(A::ZERO);
+                finish(x, self.columns.clone(), row);
+            }
+            return Ok(());
+        }
+        let threads = rayon::current_num_threads();
+        let depth_step = even(k, DEPTH, 1);
+        let row_step = even(height.div_ceil(threads), ROWS, mr);
+        let column_step = even(width, COLUMNS, nr);
+        let mut right_block =
+            CpuBuffer::scratch("gemm", column_step * depth_step * size_of::<A>())?;
+        for columns in blocks(self.columns.clone(), column_step) {
+            for depth in blocks(0..k, depth_step) {
+                let panels = columns.len().div_ceil(nr);
+                let panel_len = nr * depth.len();
+                let packed = &mut right_block.of_mut::<A>()[..panels * panel_len];
+                // Packed in groups of panels, whose lines are long enough to be worth a call.
+                let panels_per_group = GROUP.div_ceil(nr);
+                let pack_group = |(i, packed): (usize, &mut [A])| {
+                    let start = columns.start + i * panels_per_group * nr;
+                    let lanes = start..(start + panels_per_group * nr).min(columns.end);
+                    pack(right, nr, lanes, depth.clone(), packed)
+                };
+                let groups = packed.par_chunks_mut(panels_per_group * panel_len).enumerate();
+                match self.right_sums.as_deref_mut() {
+                    None => groups.try_for_each(pack_group)?,
+                    Some(sums) => groups
+                        .zip(sums[columns.clone()].par_chunks_mut(panels_per_group * nr))
+                        .try_for_each(|((i, packed), sums)| {
+                            pack_group((i, packed))?;
+                            add_depth(packed, panel_len, nr, sums);
+                            Ok(())
+                        })?,
+                }
+                let packed = &*packed;
+                let mut left_sums: Vec<&mut [A]> = match &mut self.left_sums {
+                    Some(sums) if columns.start == self.columns.start => {
+                        sums[self.rows.clone()].chunks_mut(row_step).collect()
+                    }
+                    _ => (0..height.div_ceil(row_step)).map(|_| &mut [][..]).collect(),
+                };
+                let tile_rows = |(i, ((sums, extra), left_sums)): (
+                    usize,
+                    ((&mut [A], &mut [X]), &mut &mut [A]),
+                )| {
+                    let start = self.rows.start + i * row_step;
+                    let rows = start..start + extra.len();
+                    let left_len = rows.len().next_multiple_of(mr) * depth.len();
+                    let mut left_block = CpuBuffer::scratch("gemm", left_len * size_of::<A>())?;
+                    let left_packed = left_block.of_mut::<A>();
+                    pack(left, mr, rows, depth.clone(), left_packed)?;
+                    add_depth(left_packed, mr * depth.len(), mr, left_sums);
+                    let tiles = Tiles {
+                        micro: self.micro,
+                        depth: depth.len(),
+                        left: left_packed,
+                        right: packed,
+                        stride: width,
+                        add: depth.start > 0,
+                    };
+                    for group in blocks(0..columns.len(), panels_per_group * nr) {
+                        let offset = columns.start - self.columns.start;
+                        tiles.run(group.clone(), &mut sums[offset..]);
+                        if depth.end == k {
+                            let columns = columns.start + group.start..columns.start + group.end;
+                            let local = offset + group.start..offset + group.end;
+                            for (row, x) in sums.chunks_mut(width).zip(&mut *extra) {
+                                finish(x, columns.clone(), &mut row[local.clone()]);
+                            }
+                        }
+                    }
+                    Ok(())
+                };
+                sums.par_chunks_mut(row_step * width)
+                    .zip(extra.par_chunks_mut(row_step))
+                    .zip(left_sums.par_iter_mut())
+                    .enumerate()
+                    .try_for_each(tile_rows)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Add each lane of the packed panels, summed over the depth, to `sums`; nothing if that is empty.
+fn add_depth<A: Real>(packed: &[A], panel_len: usize, width: usize, sums: &mut [A]) {
+    for (panel, sums) in packed.chunks(panel_len).zip(sums.chunks_mut(width)) {
+        dispatch(AddDepth { panel, width, sums });
+    }
+}
+
+struct AddDepth<'a, A> {
+    panel: &'a [A],
+    width: usize,
+    sums: &'a mut [A],
+}
+
+impl<A: Real> Job for AddDepth<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for step in self.panel.chunks_exact(self.width) {
+            for (sum, x) in self.sums.iter_mut().zip(step) {
+                *sum += *x;
+            }
+        }
+    }
+}
+
+/// Packed blocks, and how their product is laid out.
+struct Tiles<'a, A> {
+    micro: &'a Micro<A>,
+    depth: usize,
+    left: &'a [A],
+    right: &'a [A],
+    /// Elements from one row of the sums to the next.
+    stride: usize,
+    /// Whether to add to what is there.
+    add: bool,
+}
+
+impl<A: Real> Tiles<'_, A> {
+    /// The product of the whole of `left` and the given columns of `right`; `sums` begins at the
+    /// first row and column of the blocks.
+    fn run(&self, columns: Range<usize>, sums: &mut [A]) {
+        let (mr, nr) = (self.micro.rows, self.micro.columns);
+        let height = (sums.len() + self.stride - 1) / self.stride;
+        for column in columns.clone().step_by(nr) {
+            let right = &self.right[column * self.depth..(column + nr) * self.depth];
+            let width = nr.min(columns.end - column);
+            for row in (0..height).step_by(mr) {
+                let left = &self.left[row * self.depth..(row + mr) * self.depth];
+                let sums = &mut sums[row * self.stride + column..];
+                let tile_rows = mr.min(height - row);
+                if width == nr && tile_rows == mr {
+                    (self.micro.tile)(left, right, sums, self.stride, self.add);
+                    continue;
+                }
+                // At the border, a whole tile goes to the side and the part that exists is taken.
+                let mut tile = [A::ZERO; TILE_MAX];
+                (self.micro.tile)(left, right, &mut tile, nr, false);
+                for (sums, tile) in
+                    sums.chunks_mut(self.stride).zip(tile.chunks(nr)).take(tile_rows)
+                {
+                    for (sum, x) in sums[..width].iter_mut().zip(tile) {
+                        *sum = if self.add { *sum + *x } else { *x };
+                    }
+                }
+            }
+        }
+    }
+}

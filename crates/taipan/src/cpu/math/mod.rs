@@ -1,0 +1,57 @@
+//! Elementary functions that vectorise, with a proven accuracy.
+//!
+//! Each is a scalar function without branches, calls, tables or conversions from floating point
+//! to integers, so that a loop over it inside a [`Job`](super::isa::Job) becomes vector code. In
+//! `f32` all are within 2 ulp of the true value for every argument, subnormal arguments and
+//! results included; in `f64` within 4 ulp, and those of the logarithm and `erf` are calls of
+//! `libm`, made one element at a time. NaN in gives NaN out: for this, values are clamped by
+//! `if x > high { high } else { x }`, which keeps NaN, and never by `min` and `max`, which drop
+//! it.
+//!
+//! The polynomials come from `scripts/fit_math.py`.
+
+mod f32;
+mod f64;
+#[cfg(test)]
+mod tests;
+
+use super::isa::Isa;
+
+/// Elementary functions, written so that a loop over them vectorises.
+pub(crate) trait Math: Sized + Copy {
+    /// eˣ.
+    fn exp<I: Isa>(self) -> Self;
+    /// eˣ - 1.
+    fn exp_m1<I: Isa>(self) -> Self;
+    /// The natural logarithm: -∞ of zero, NaN of what is less.
+    fn ln<I: Isa>(self) -> Self;
+    /// ln(1 + x).
+    fn ln_1p<I: Isa>(self) -> Self;
+    /// The hyperbolic tangent.
+    fn tanh<I: Isa>(self) -> Self;
+    /// 1 / (1 + e⁻ˣ).
+    fn sigmoid<I: Isa>(self) -> Self;
+    /// ln(1 + eˣ).
+    fn softplus<I: Isa>(self) -> Self;
+    /// The error function.
+    fn erf<I: Isa>(self) -> Self;
+    /// `self * b + c`, rounded once where the instruction set can.
+    fn fma<I: Isa>(self, b: Self, c: Self) -> Self;
+}
+
+/// c₀ + c₁x + c₂x² + … given `square` = x²: Horner's rule in x² over the pairs c₀ + c₁x,
+/// c₂ + c₃x, …, a chain half as long as that of Horner's rule in x.
+#[inline(always)]
+pub(crate) fn polynomial<I: Isa, T: Math, const N: usize>(x: T, square: T, c: [T; N]) -> T {
+    let mut i = N - 1;
+    let mut sum = c[i];
+    if i % 2 == 1 {
+        i -= 1;
+        sum = sum.fma::<I>(x, c[i]);
+    }
+    while i > 0 {
+        i -= 2;
+        sum = sum.fma::<I>(square, c[i + 1].fma::<I>(x, c[i]));
+    }
+    sum
+}

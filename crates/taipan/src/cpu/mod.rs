@@ -1,0 +1,10 @@
+//! The CPU: memory, threads, instruction sets, vector math and the matrix product. It knows no op.
+
+pub(crate) mod buffer;
+pub(crate) mod fold;
+pub(crate) mod gemm;
+pub(crate) mod isa;
+pub(crate) mod math;
+pub(crate) mod threads;
+
+pub(crate) use buffer::CpuBuffer;

@@ -1,0 +1,17 @@
+//! Work split among rayon's threads, in pieces whose borders do not depend on their number.
+
+use rayon::prelude::*;
+
+/// Elements below which a second thread costs more than it brings.
+pub(crate) const GRAIN: usize = 1 << 14;
+
+/// Call `f(start, piece)` for each `len`-long piece of `out`, in parallel; `start` is the index
+/// of the piece's first element.
+pub(crate) fn for_pieces<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+    let len = len.max(1);
+    if out.len() <= len || rayon::current_num_threads() == 1 {
+        out.chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
+    } else {
+        out.par_chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
+    }
+}

@@ -1,0 +1,61 @@
+//! Fused, differentiable kernels for state-space language models, with tensors and autograd
+//! around them.
+//!
+//! A network that learns, in full:
+//!
+//! ```
+//! use taipan::{Activation, DType, Device, Tensor, linear};
+//!
+//! let device = Device::Cpu;
+//! // The task: y = sin(3x) at 64 points.
+//! let points: Vec<f32> = (0..64).map(|i| i as f32 / 32.0 - 1.0).collect();
+//! let targets: Vec<f32> = points.iter().map(|x| (3.0 * x).sin()).collect();
+//! let x = Tensor::new(&points, &[64, 1], &device)?;
+//! let y = Tensor::new(&targets, &[64, 1], &device)?;
+//!
+//! let mut w1 = Tensor::randn(&[1, 32], 1, DType::F32, &device)?.tracked();
+//! let mut b1 = Tensor::zeros(&[32], DType::F32, &device)?.tracked();
+//! let mut w2 = Tensor::randn(&[32, 1], 2, DType::F32, &device)?.scale(0.2)?.detached().tracked();
+//!
+//! let mut losses = Vec::new();
+//! for _ in 0..200 {
+//!     let hidden = linear(&x, &w1, Some(&b1), Activation::Gelu)?;
+//!     let error = linear(&hidden, &w2, None, Activation::None)?.sub(&y)?;
+//!     let loss = error.mul(&error)?.mean()?;
+//!     losses.push(loss.item()?);
+//!     let grads = loss.backward()?;
+//!     for p in [&mut w1, &mut b1, &mut w2] {
+//!         let step = grads.of(p)?.scale(0.05)?;
+//!         *p = p.detached().sub(&step)?.tracked();
+//!     }
+//! }
+//! assert!(losses[199] < 0.3 * losses[0]);
+//! # Ok::<(), taipan::Error>(())
+//! ```
+//!
+//! - [`Tensor`]: a dense array on a [`Device`], of a [`DType`] chosen at run time.
+//! - [`linear`]: `φ(A·W + bias)` in one pass, with its whole backward pass.
+//! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`]: gradients.
+//!
+//! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
+//! found and what it expected. Results do not depend on the number of threads, which is that of
+//! rayon's current pool.
+
+mod autograd;
+mod cpu;
+mod device;
+mod dtype;
+mod error;
+mod kernel;
+mod ops;
+mod spec;
+mod tensor;
+
+pub use autograd::{Grads, no_grad};
+pub use device::Device;
+pub use dtype::{DType, Element};
+pub use error::{Error, Result};
+pub use ops::concat::concat;
+pub use ops::function::Activation;
+pub use ops::linear::{LinearGrads, Weight, linear, linear_backward};
+pub use tensor::Tensor;

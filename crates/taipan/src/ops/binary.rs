@@ -1,0 +1,225 @@
+//! Element-wise arithmetic of two tensors, with broadcasting.
+
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::dtype::{Float, Real, with_dtype};
+use crate::error::{Result, ensure};
+use crate::kernel::{Kernel, View};
+use crate::ops::reduce::sum_to;
+use crate::spec::{Spec, broadcast};
+use crate::tensor::Tensor;
+
+/// Element-wise arithmetic. Shapes are aligned at their last dimensions and sizes of 1 are
+/// repeated: `[4, 1, 3]` with `[2, 1]` gives `[4, 2, 3]`. Types must be equal.
+impl Tensor {
+    /// `self + other`
+    pub fn add(&self, other: &Tensor) -> Result<Tensor> {
+        apply_one(Binary::Add, &[self, other])
+    }
+
+    /// `self − other`
+    pub fn sub(&self, other: &Tensor) -> Result<Tensor> {
+        apply_one(Binary::Sub, &[self, other])
+    }
+
+    /// `self · other`, element by element; for the matrix product see
+    /// [`matmul`](Tensor::matmul).
+    pub fn mul(&self, other: &Tensor) -> Result<Tensor> {
+        apply_one(Binary::Mul, &[self, other])
+    }
+
+    /// `self / other`
+    pub fn div(&self, other: &Tensor) -> Result<Tensor> {
+        apply_one(Binary::Div, &[self, other])
+    }
+
+    /// This tensor repeated along new leading dimensions and dimensions of size 1.
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor> {
+        const OP: &str = "broadcast_to";
+        let fits = broadcast(OP, self.shape(), shape)? == shape;
+        ensure!(OP, fits, "{:?} does not broadcast to {shape:?}", self.shape());
+        match self.shape() == shape {
+            true => Ok(self.clone()),
+            // A product with 1 is exact, and knows its gradient.
+            false => self.mul(&Tensor::ones(shape, self.dtype(), self.device())?),
+        }
+    }
+
+    /// `self · factor`
+    pub fn scale(&self, factor: f64) -> Result<Tensor> {
+        self.mul(&Tensor::full(&[], factor, self.dtype(), self.device())?)
+    }
+}
+
+/// Which arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+}
+
+impl Op for Binary {
+    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+        match (self, slot) {
+            (Binary::Mul, Slot::Input(i)) => needs[1 - i],
+            (Binary::Div, Slot::Input(1)) => true,
+            (Binary::Div, Slot::Output(0)) => needs[1],
+            _ => false,
+        }
+    }
+
+    /// Before the sum over repeated dimensions:
+    /// `+`: `da = dy, db = dy`; `−`: `db = −dy`; `·`: `da = dy·b, db = dy·a`;
+    /// `/`: `da = dy/b, db = −da·y`.
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let dy = &dys[0];
+        let grad = |i: usize| match (self, i) {
+            (Binary::Add, _) | (Binary::Sub, 0) => Ok(dy.clone()),
+            (Binary::Sub, _) => dy.neg(),
+            (Binary::Mul, i) => dy.mul(saved.input(1 - i)),
+            (Binary::Div, 0) => dy.div(saved.input(1)),
+            (Binary::Div, _) => dy.div(saved.input(1))?.mul(saved.output(0))?.neg(),
+        };
+        (0..2)
+            .map(|i| match saved.needs[i] {
+                true => Ok(Some(sum_to(&grad(i)?, saved.specs[i].shape())?)),
+                false => Ok(None),
+            })
+            .collect()
+    }
+}
+
+impl Kernel for Binary {
+    fn name(&self) -> &'static str {
+        match self {
+            Binary::Add => "add",
+            Binary::Sub => "sub",
+            Binary::Mul => "mul",
+            Binary::Div => "div",
+        }
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let op = self.name();
+        inputs[0].dtype().ensure_float(op, "the left side")?;
+        inputs[1].dtype().ensure(inputs[0].dtype(), op, "the right side")?;
+        let shape = broadcast(op, inputs[0].shape(), inputs[1].shape())?;
+        Ok(vec![Spec::new(op, &shape, inputs[0].dtype())?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let shape = outputs[0].spec.shape();
+        let layout = Layout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let (a, b) = (inputs[0].of::<T>(), inputs[1].of::<T>());
+            layout.run::<T>(*self, a, b, outputs[0].of_mut::<T>())
+        });
+        Ok(())
+    }
+}
+
+/// Two operands over one output, as rows: in a row each operand either advances with the output
+/// or stands still.
+struct Layout {
+    /// Elements of a row.
+    row: usize,
+    /// Whether each operand advances along a row.
+    advances: [bool; 2],
+    /// The dimensions that number the rows: size, and each operand's stride.
+    outer: Vec<(usize, [usize; 2])>,
+}
+
+impl Layout {
+    fn new(shape: &[usize], a: &[usize], b: &[usize]) -> Layout {
+        // Per dimension, innermost first: its size and whether each operand has it. Neighbours
+        // that agree are one dimension.
+        let mut dims: Vec<(usize, [bool; 2])> = Vec::new();
+        for i in 0..shape.len() {
+            let has = |s: &[usize]| i < s.len() && s[s.len() - 1 - i] != 1;
+            let (size, has) = (shape[shape.len() - 1 - i], [has(a), has(b)]);
+            match dims.last_mut() {
+                _ if size == 1 => {}
+                Some(last) if last.1 == has => last.0 *= size,
+                _ => dims.push((size, has)),
+            }
+        }
+        let mut dims = dims.into_iter();
+        let (row, advances) = dims.next().unwrap_or((1, [true; 2]));
+        let mut stride = advances.map(|advances| if advances { row } else { 1 });
+        let outer = dims
+            .map(|(size, has)| {
+                let strides = [0, 1].map(|i| if has[i] { stride[i] } else { 0 });
+                for i in 0..2 {
+                    stride[i] *= if has[i] { size } else { 1 };
+                }
+                (size, strides)
+            })
+            .collect();
+        Layout { row, advances, outer }
+    }
+
+    /// Where each operand's row begins.
+    fn offsets(&self, mut row: usize) -> [usize; 2] {
+        let mut offsets = [0; 2];
+        for (size, strides) in &self.outer {
+            for i in 0..2 {
+                offsets[i] += row % size * strides[i];
+            }
+            row /= size;
+        }
+        offsets
+    }
+
+    fn run<T: Float>(&self, op: Binary, a: &[T], b: &[T], out: &mut [T]) {
+        const BLOCK: usize = 1024;
+        for_pieces(out, GRAIN, |start, piece| {
+            let mut wide = [[T::Acc::ZERO; BLOCK]; 2];
+            let mut done = 0;
+            while done < piece.len() {
+                let (row, column) = ((start + done) / self.row, (start + done) % self.row);
+                let n = BLOCK.min(self.row - column).min(piece.len() - done);
+                let offsets = self.offsets(row);
+                for (k, src) in [a, b].into_iter().enumerate() {
+                    let wide = &mut wide[k][..n];
+                    if self.advances[k] {
+                        T::widen(&src[offsets[k] + column..][..n], wide);
+                    } else {
+                        T::widen(&src[offsets[k]..][..1], &mut wide[..1]);
+                        wide.fill(wide[0]);
+                    }
+                }
+                let [x, y] = &mut wide;
+                dispatch(Arithmetic(op, &mut x[..n], &y[..n]));
+                T::narrow(&x[..n], &mut piece[done..done + n]);
+                done += n;
+            }
+        });
+    }
+}
+
+/// `x = x op y`
+struct Arithmetic<'a, A>(Binary, &'a mut [A], &'a [A]);
+
+impl<A: Real> Job for Arithmetic<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        #[inline(always)]
+        fn zip<A: Real>(x: &mut [A], y: &[A], f: impl Fn(A, A) -> A) {
+            for (x, y) in x.iter_mut().zip(y) {
+                *x = f(*x, *y);
+            }
+        }
+        let Arithmetic(op, x, y) = self;
+        match op {
+            Binary::Add => zip(x, y, |x, y| x + y),
+            Binary::Sub => zip(x, y, |x, y| x - y),
+            Binary::Mul => zip(x, y, |x, y| x * y),
+            Binary::Div => zip(x, y, |x, y| x / y),
+        }
+    }
+}

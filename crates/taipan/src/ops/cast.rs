@@ -1,0 +1,80 @@
+//! Elements of another type.
+
+use crate::DType;
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::dtype::{Element, Float, with_dtype};
+use crate::error::Result;
+use crate::kernel::{Kernel, View};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The elements converted to `dtype`: to floats rounded to the nearest, to integers
+    /// truncated and saturated. A conversion to or from integers ends the graph.
+    pub fn cast(&self, dtype: DType) -> Result<Tensor> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        let floats = dtype.is_float() && self.dtype().is_float();
+        let input = if floats { self.clone() } else { self.detached() };
+        apply_one(Cast(dtype), &[&input])
+    }
+}
+
+struct Cast(DType);
+
+impl Op for Cast {
+    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+        false
+    }
+
+    /// `dy` in the input's type.
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(dys[0].cast(saved.specs[0].dtype())?)])
+    }
+}
+
+impl Kernel for Cast {
+    fn name(&self) -> &'static str {
+        "cast"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![inputs[0].with_dtype(self.name(), self.0)?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let (x, out) = (&inputs[0], &mut outputs[0]);
+        match (x.spec.dtype(), self.0) {
+            (DType::F16 | DType::BF16, DType::F32) => {
+                with_dtype!(x.spec.dtype(), T: Float => {
+                    let x = x.of::<T>();
+                    let widen = |x: &[T], out: &mut [f32]| T::widen(x, bytemuck::cast_slice_mut(out));
+                    convert(x, out.of_mut::<f32>(), widen);
+                });
+            }
+            (DType::F32, DType::F16 | DType::BF16) => {
+                with_dtype!(self.0, T: Float => {
+                    let x = x.of::<f32>();
+                    let narrow = |x: &[f32], out: &mut [T]| T::narrow(bytemuck::cast_slice(x), out);
+                    convert(x, out.of_mut::<T>(), narrow);
+                });
+            }
+            // f64 holds every element of the other types that the result can distinguish.
+            (from, to) => with_dtype!(from, S: Element => with_dtype!(to, T: Element => {
+                convert(x.of::<S>(), out.of_mut::<T>(), |x, out| {
+                    for (out, x) in out.iter_mut().zip(x) {
+                        *out = T::from_f64(x.to_f64());
+                    }
+                });
+            })),
+        }
+        Ok(())
+    }
+}
+
+fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut [T]) + Sync) {
+    for_pieces(out, GRAIN, |start, out| f(&x[start..start + out.len()], out));
+}

@@ -1,0 +1,374 @@
+//! Functions of one number with their slopes, over slices: what activations and element-wise
+//! operations are made of.
+
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::dtype::Real;
+
+/// What [`linear`](crate::linear) applies to `A·W + bias`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x`
+    None,
+    /// `max(x, 0)`; its slope at 0 is 0
+    Relu,
+    /// `x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2`
+    Gelu,
+    /// `x·(1 + erf(x/√2))/2`
+    GeluErf,
+    /// `x·sigmoid(x)`
+    Silu,
+    /// `1/(1 + exp(−x))`
+    Sigmoid,
+    /// `tanh(x)`
+    Tanh,
+}
+
+impl Activation {
+    /// All of them.
+    pub const ALL: [Activation; 7] = [
+        Activation::None,
+        Activation::Relu,
+        Activation::Gelu,
+        Activation::GeluErf,
+        Activation::Silu,
+        Activation::Sigmoid,
+        Activation::Tanh,
+    ];
+}
+
+/// A function that knows its slope.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Function {
+    Activation(Activation),
+    Neg,
+    Exp,
+    ExpM1,
+    Ln,
+    Ln1p,
+    Sqrt,
+    Softplus,
+}
+
+/// What the slope of `y = f(x)` is computed from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kept {
+    Nothing,
+    Input,
+    Output,
+}
+
+impl From<Activation> for Function {
+    fn from(activation: Activation) -> Self {
+        Function::Activation(activation)
+    }
+}
+
+impl Function {
+    /// The least that the slope can be computed from exactly.
+    pub(crate) fn kept(self) -> Kept {
+        match self {
+            Function::Activation(Activation::None) | Function::Neg => Kept::Nothing,
+            Function::Activation(Activation::Relu | Activation::Sigmoid | Activation::Tanh)
+            | Function::Exp
+            | Function::ExpM1
+            | Function::Sqrt => Kept::Output,
+            Function::Activation(Activation::Gelu | Activation::GeluErf | Activation::Silu)
+            | Function::Ln
+            | Function::Ln1p
+            | Function::Softplus => Kept::Input,
+        }
+    }
+
+    /// The name of the method that applies it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Function::Activation(Activation::None) => "identity",
+            Function::Activation(Activation::Relu) => "relu",
+            Function::Activation(Activation::Gelu) => "gelu",
+            Function::Activation(Activation::GeluErf) => "gelu_erf",
+            Function::Activation(Activation::Silu) => "silu",
+            Function::Activation(Activation::Sigmoid) => "sigmoid",
+            Function::Activation(Activation::Tanh) => "tanh",
+            Function::Neg => "neg",
+            Function::Exp => "exp",
+            Function::ExpM1 => "exp_m1",
+            Function::Ln => "ln",
+            Function::Ln1p => "ln_1p",
+            Function::Sqrt => "sqrt",
+            Function::Softplus => "softplus",
+        }
+    }
+
+    /// `x = f(x)`.
+    pub(crate) fn value<A: Real>(self, x: &mut [A]) {
+        match self {
+            Function::Activation(Activation::None) => {}
+            Function::Activation(Activation::Relu) => dispatch(Value(Relu, x)),
+            Function::Activation(Activation::Gelu) => dispatch(Value(Gelu, x)),
+            Function::Activation(Activation::GeluErf) => dispatch(Value(GeluErf, x)),
+            Function::Activation(Activation::Silu) => dispatch(Value(Silu, x)),
+            Function::Activation(Activation::Sigmoid) => dispatch(Value(Sigmoid, x)),
+            Function::Activation(Activation::Tanh) => dispatch(Value(Tanh, x)),
+            Function::Neg => dispatch(Value(Neg, x)),
+            Function::Exp => dispatch(Value(Exp, x)),
+            Function::ExpM1 => dispatch(Value(ExpM1, x)),
+            Function::Ln => dispatch(Value(Ln, x)),
+            Function::Ln1p => dispatch(Value(Ln1p, x)),
+            Function::Sqrt => dispatch(Value(Sqrt, x)),
+            Function::Softplus => dispatch(Value(Softplus, x)),
+        }
+    }
+
+    /// `dy = dy · f'(…)`, with what [`kept`](Function::kept) says; empty for nothing.
+    pub(crate) fn slope<A: Real>(self, kept: &[A], dy: &mut [A]) {
+        match self {
+            Function::Activation(Activation::None) => {}
+            Function::Activation(Activation::Relu) => dispatch(Slope(Relu, kept, dy)),
+            Function::Activation(Activation::Gelu) => dispatch(Slope(Gelu, kept, dy)),
+            Function::Activation(Activation::GeluErf) => dispatch(Slope(GeluErf, kept, dy)),
+            Function::Activation(Activation::Silu) => dispatch(Slope(Silu, kept, dy)),
+            Function::Activation(Activation::Sigmoid) => dispatch(Slope(Sigmoid, kept, dy)),
+            Function::Activation(Activation::Tanh) => dispatch(Slope(Tanh, kept, dy)),
+            Function::Neg => dispatch(Value(Neg, dy)),
+            Function::Exp => dispatch(Slope(Exp, kept, dy)),
+            Function::ExpM1 => dispatch(Slope(ExpM1, kept, dy)),
+            Function::Ln => dispatch(Slope(Ln, kept, dy)),
+            Function::Ln1p => dispatch(Slope(Ln1p, kept, dy)),
+            Function::Sqrt => dispatch(Slope(Sqrt, kept, dy)),
+            Function::Softplus => dispatch(Slope(Softplus, kept, dy)),
+        }
+    }
+}
+
+/// A function as a type. `slope` takes the input or the output, as [`Function::kept`] says.
+trait Scalar {
+    fn value<I: Isa, A: Real>(x: A) -> A;
+    fn slope<I: Isa, A: Real>(kept: A) -> A;
+}
+
+struct Value<'a, F, A>(F, &'a mut [A]);
+
+impl<F: Scalar, A: Real> Job for Value<'_, F, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for x in self.1 {
+            *x = F::value::<I, A>(*x);
+        }
+    }
+}
+
+struct Slope<'a, F, A>(F, &'a [A], &'a mut [A]);
+
+impl<F: Scalar, A: Real> Job for Slope<'_, F, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (dy, kept) in self.2.iter_mut().zip(self.1) {
+            *dy = *dy * F::slope::<I, A>(*kept);
+        }
+    }
+}
+
+/// `x` limited to `±limit`; NaN stays.
+#[inline(always)]
+fn clamp<A: Real>(x: A, limit: f64) -> A {
+    let limit = A::of(limit);
+    let x = if x > limit { limit } else { x };
+    if x < -limit { -limit } else { x }
+}
+
+/// `x` not below `-limit`; NaN stays.
+#[inline(always)]
+fn not_below<A: Real>(x: A, limit: f64) -> A {
+    let limit = A::of(-limit);
+    if x < limit { limit } else { x }
+}
+
+struct Relu;
+impl Scalar for Relu {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        if x < A::ZERO { A::ZERO } else { x }
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(y: A) -> A {
+        if y > A::ZERO { A::ONE } else { y * A::ZERO }
+    }
+}
+
+/// Beyond this, both forms of gelu are 0 or x to the last digit, and so are their slopes 0 or 1;
+/// within it, no power of x overflows.
+const GELU_FLAT: f64 = 64.0;
+
+/// With `s(v) = sigmoid(v)` and `v = √(8/π)·(x + 0.044715·x³)`, since `(1 + tanh(v/2))/2 = s(v)`:
+/// `y = x·s` and `y' = s + x·s·(1 − s)·v'`.
+struct Gelu;
+const SQRT_8_OVER_PI: f64 = 1.595_769_121_605_730_7;
+const CUBIC: f64 = 0.044715;
+impl Scalar for Gelu {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        let z = clamp(x, GELU_FLAT);
+        let v = z * (z * z).fma::<I>(A::of(SQRT_8_OVER_PI * CUBIC), A::of(SQRT_8_OVER_PI));
+        not_below(x, GELU_FLAT) * v.sigmoid::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        let x = clamp(x, GELU_FLAT);
+        let square = x * x;
+        let v = x * square.fma::<I>(A::of(SQRT_8_OVER_PI * CUBIC), A::of(SQRT_8_OVER_PI));
+        let dv = square.fma::<I>(A::of(3.0 * SQRT_8_OVER_PI * CUBIC), A::of(SQRT_8_OVER_PI));
+        let s = v.sigmoid::<I>();
+        (x * dv * s).fma::<I>(A::ONE - s, s)
+    }
+}
+
+/// With `Φ(x) = (1 + erf(x/√2))/2`: `y = x·Φ` and `y' = Φ + x·exp(−x²/2)/√(2π)`.
+struct GeluErf;
+impl GeluErf {
+    #[inline(always)]
+    fn normal_cdf<I: Isa, A: Real>(x: A) -> A {
+        let half = A::of(0.5);
+        (x * A::of(std::f64::consts::FRAC_1_SQRT_2)).erf::<I>().fma::<I>(half, half)
+    }
+}
+impl Scalar for GeluErf {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        not_below(x, GELU_FLAT) * Self::normal_cdf::<I, A>(clamp(x, GELU_FLAT))
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        let x = clamp(x, GELU_FLAT);
+        let density = (x * x * A::of(-0.5)).exp::<I>() * A::of(0.398_942_280_401_432_7);
+        x.fma::<I>(density, Self::normal_cdf::<I, A>(x))
+    }
+}
+
+/// Beyond this, silu is 0 or x to the last digit.
+const SILU_FLAT: f64 = 800.0;
+
+/// With `s = sigmoid(x)`: `y = x·s` and `y' = s·(1 + x·(1 − s))`.
+struct Silu;
+impl Scalar for Silu {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        let x = not_below(x, SILU_FLAT);
+        x * x.sigmoid::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        let x = clamp(x, SILU_FLAT);
+        let s = x.sigmoid::<I>();
+        s * x.fma::<I>(A::ONE - s, A::ONE)
+    }
+}
+
+struct Sigmoid;
+impl Scalar for Sigmoid {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.sigmoid::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(y: A) -> A {
+        y * (A::ONE - y)
+    }
+}
+
+struct Tanh;
+impl Scalar for Tanh {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.tanh::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(y: A) -> A {
+        A::ONE - y * y
+    }
+}
+
+struct Neg;
+impl Scalar for Neg {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        -x
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(_: A) -> A {
+        -A::ONE
+    }
+}
+
+struct Exp;
+impl Scalar for Exp {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.exp::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(y: A) -> A {
+        y
+    }
+}
+
+struct ExpM1;
+impl Scalar for ExpM1 {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.exp_m1::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(y: A) -> A {
+        y + A::ONE
+    }
+}
+
+struct Ln1p;
+impl Scalar for Ln1p {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.ln_1p::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        A::ONE / (A::ONE + x)
+    }
+}
+
+struct Ln;
+impl Scalar for Ln {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.ln::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        A::ONE / x
+    }
+}
+
+struct Sqrt;
+impl Scalar for Sqrt {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.sqrt()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(y: A) -> A {
+        A::of(0.5) / y
+    }
+}
+
+struct Softplus;
+impl Scalar for Softplus {
+    #[inline(always)]
+    fn value<I: Isa, A: Real>(x: A) -> A {
+        x.softplus::<I>()
+    }
+    #[inline(always)]
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        x.sigmoid::<I>()
+    }
+}

@@ -1,0 +1,210 @@
+//! The gradients of the product, with the activation's slope fused into their operands.
+//!
+//! With `pre = x·w + bias`, `y = φ(pre)` and `grad_pre = dy ⊙ φ'(pre)`:
+//! `dx = grad_pre·wᵀ`, `dw = xᵀ·grad_pre`, `dbias` is `grad_pre` summed over its rows.
+//! `grad_pre` is never stored: each product computes it while packing its operand, and `dbias` is
+//! summed from what was packed for `dw`.
+
+use super::forward::Linear;
+use super::{Layout, OP, Sizes};
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, gemm, widened};
+use crate::dtype::{Float, Real, with_dtype};
+use crate::error::Result;
+use crate::kernel::{Kernel, View, run, run_one};
+use crate::ops::function::Function;
+use crate::ops::unary::UnaryGrad;
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+/// Everything the three gradients have in common.
+pub(super) struct Backward<'a> {
+    layout: Layout,
+    function: Function,
+    sizes: Sizes,
+    /// Of `x`, `w` and perhaps `bias`.
+    specs: &'a [Spec],
+    dy: &'a Tensor,
+    /// What `φ'` is computed from, if anything: `y` or `pre`.
+    kept: Option<&'a Tensor>,
+}
+
+impl<'a> Backward<'a> {
+    pub(super) fn new(
+        op: &Linear,
+        specs: &'a [Spec],
+        dy: &'a Tensor,
+        kept: Option<&'a Tensor>,
+    ) -> Result<Self> {
+        let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
+        Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, kept })
+    }
+
+    pub(super) fn dx(&self, w: &Tensor) -> Result<Tensor> {
+        let Self { layout, function, sizes, .. } = *self;
+        let kernel = InputGrad { layout, function, sizes, x: self.specs[0].clone() };
+        run_one(&kernel, &self.inputs(w))
+    }
+
+    /// `dw`, and `dbias` if wanted.
+    pub(super) fn dw(&self, x: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
+        let Self { layout, function, sizes, .. } = *self;
+        let mut results = vec![self.specs[1].clone()];
+        results.extend(bias.then(|| self.specs[2].clone()));
+        let kernel = WeightGrad { layout, function, sizes, results };
+        let mut grads = run(&kernel, &self.inputs(x))?.into_iter();
+        let dw = grads.next().expect("WeightGrad's first result");
+        Ok((dw, grads.next()))
+    }
+
+    /// `dbias` alone, for a weight that is not trained.
+    pub(super) fn dbias(&self) -> Result<Tensor> {
+        let inputs: Vec<&Tensor> = [self.dy].into_iter().chain(self.kept).collect();
+        let grad_pre = run_one(&UnaryGrad(self.function), &inputs)?;
+        grad_pre.sum_dims(&(0..grad_pre.rank() - 1).collect::<Vec<_>>())
+    }
+
+    fn inputs<'b>(&'b self, other: &'b Tensor) -> Vec<&'b Tensor> {
+        [self.dy, other].into_iter().chain(self.kept).collect()
+    }
+}
+
+/// `grad_pre` of one batch entry, `[m, n]`; a line is a row.
+struct GradPre<'a, T> {
+    function: Function,
+    dy: &'a [T],
+    kept: Option<&'a [T]>,
+    n: usize,
+}
+
+impl<'a, T: Float> GradPre<'a, T> {
+    /// From the inputs `dy`, one that is not needed here, and what was kept.
+    fn new(
+        function: Function,
+        sizes: Sizes,
+        inputs: &[View<'a, &'a CpuBuffer>],
+        entry: usize,
+    ) -> Self {
+        let Sizes { m, n, .. } = sizes;
+        let part = |view: &View<'a, &'a CpuBuffer>| &view.of::<T>()[entry * m * n..][..m * n];
+        Self { function, dy: part(&inputs[0]), kept: inputs.get(2).map(part), n }
+    }
+}
+
+impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
+    fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
+        let at = line * self.n + from..line * self.n + from + buffer.len();
+        let dy = &self.dy[at.clone()];
+        let Some(kept) = self.kept else {
+            return widened(dy, buffer); // φ' is 1
+        };
+        T::widen(dy, buffer);
+        let kept = &kept[at];
+        if let Some(kept) = T::as_acc(kept) {
+            self.function.slope(kept, buffer);
+            return buffer;
+        }
+        const BLOCK: usize = 256;
+        let mut wide = [T::Acc::ZERO; BLOCK];
+        for (kept, dy) in kept.chunks(BLOCK).zip(buffer.chunks_mut(BLOCK)) {
+            let wide = &mut wide[..kept.len()];
+            T::widen(kept, wide);
+            self.function.slope(wide, dy);
+        }
+        buffer
+    }
+}
+
+/// `dx = grad_pre·wᵀ`; inputs `dy`, `w` and perhaps what was kept.
+struct InputGrad {
+    layout: Layout,
+    function: Function,
+    sizes: Sizes,
+    x: Spec,
+}
+
+impl Kernel for InputGrad {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![self.x.clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let Sizes { m, k, n, .. } = self.sizes;
+        with_dtype!(self.x.dtype(), T: Float => {
+            for (entry, dx) in outputs[0].of_mut::<T>().chunks_mut((m * k).max(1)).enumerate() {
+                let grad_pre = GradPre::<T>::new(self.function, self.sizes, inputs, entry);
+                let w = self.sizes.weight(self.layout, inputs[1].of::<T>(), entry);
+                let lines = match self.layout {
+                    Layout::Kn => Lines::Lanes,
+                    Layout::Nk => Lines::Depth,
+                };
+                let product = Product {
+                    m,
+                    n: k,
+                    k: n,
+                    left: Operand { source: &grad_pre, lines: Lines::Lanes },
+                    right: Operand { source: &w, lines },
+                };
+                gemm(&product, dx, &mut vec![(); m], &|_, _, _| {}, LaneSums::None)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `dw = xᵀ·grad_pre` and, if `results` has a second, `dbias`; inputs `dy`, `x` and perhaps what
+/// was kept.
+struct WeightGrad {
+    layout: Layout,
+    function: Function,
+    sizes: Sizes,
+    results: Vec<Spec>,
+}
+
+impl Kernel for WeightGrad {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(self.results.clone())
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let Sizes { m, k, n, .. } = self.sizes;
+        with_dtype!(self.results[0].dtype(), T: Float => {
+            let (dw, dbias) = outputs.split_at_mut(1);
+            let mut total = vec![<T as Float>::Acc::ZERO; n];
+            let mut sums = vec![<T as Float>::Acc::ZERO; if dbias.is_empty() { 0 } else { n }];
+            for entry in 0..self.sizes.entries {
+                let dw = &mut dw[0].of_mut::<T>()[entry * k * n..][..k * n];
+                let x = Dense { data: &inputs[1].of::<T>()[entry * m * k..][..m * k], stride: k };
+                let x = Operand { source: &x, lines: Lines::Depth };
+                let grad_pre = GradPre::<T>::new(self.function, self.sizes, inputs, entry);
+                let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
+                let (product, lane_sums) = match self.layout {
+                    Layout::Kn => {
+                        let sums = LaneSums::Right(&mut sums);
+                        (Product { m: k, n, k: m, left: x, right: grad_pre }, sums)
+                    }
+                    Layout::Nk => {
+                        let sums = LaneSums::Left(&mut sums);
+                        (Product { m: n, n: k, k: m, left: grad_pre, right: x }, sums)
+                    }
+                };
+                let lane_sums = if dbias.is_empty() { LaneSums::None } else { lane_sums };
+                gemm(&product, dw, &mut vec![(); product.m], &|_, _, _| {}, lane_sums)?;
+                fold::add(&mut total, &sums);
+            }
+            if let Some(dbias) = dbias.first_mut() {
+                T::narrow(&total, dbias.of_mut::<T>());
+            }
+            Ok(())
+        })
+    }
+}

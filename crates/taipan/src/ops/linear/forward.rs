@@ -1,0 +1,135 @@
+//! The product with bias and activation, and how it is differentiated.
+
+use std::ops::Range;
+
+use super::backward::Backward;
+use super::{Layout, OP, Sizes};
+use crate::autograd::{Op, Saved, Slot};
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
+use crate::dtype::{Float, Real, with_dtype};
+use crate::error::Result;
+use crate::kernel::{Kernel, View};
+use crate::ops::function::{Function, Kept};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+/// `function(x·w + bias)`; inputs `x`, `w` and, if there is one, `bias`.
+pub(super) struct Linear {
+    pub(super) layout: Layout,
+    pub(super) function: Function,
+}
+
+impl Op for Linear {
+    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+        match slot {
+            Slot::Input(0) => needs[1],
+            Slot::Input(1) => needs[0],
+            Slot::Output(0) => self.function.kept() == Kept::Output,
+            _ => false,
+        }
+    }
+
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let kept = match self.function.kept() {
+            Kept::Nothing => None,
+            Kept::Output => Some(saved.output(0)),
+            Kept::Input => Some(saved.output(1)),
+        };
+        let backward = Backward::new(self, &saved.specs, &dys[0], kept)?;
+        let mut grads = vec![None; saved.specs.len()];
+        let needs_bias = saved.needs.get(2) == Some(&true);
+        if saved.needs[0] {
+            grads[0] = Some(backward.dx(saved.input(1))?);
+        }
+        if saved.needs[1] {
+            let (dw, dbias) = backward.dw(saved.input(0), needs_bias)?;
+            grads[1] = Some(dw);
+            if needs_bias {
+                grads[2] = dbias;
+            }
+        } else if needs_bias {
+            grads[2] = Some(backward.dbias()?);
+        }
+        Ok(grads)
+    }
+}
+
+impl Kernel for Linear {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let sizes = Sizes::new(self.layout, inputs)?;
+        let x = inputs[0].shape();
+        let shape = [&x[..x.len() - 1], &[sizes.n]].concat();
+        Ok(vec![Spec::new(OP, &shape, inputs[0].dtype())?])
+    }
+
+    /// `pre = x·w + bias` where the slope needs it.
+    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
+        match self.function.kept() {
+            Kept::Input => outputs.to_vec(),
+            Kept::Nothing | Kept::Output => Vec::new(),
+        }
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
+        let sizes = Sizes::new(self.layout, &specs)?;
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let (out, pre) = outputs.split_at_mut(1);
+            let pre = pre.first_mut().map(|pre| pre.of_mut::<T>());
+            self.forward(sizes, inputs, out[0].of_mut::<T>(), pre)
+        })
+    }
+}
+
+impl Linear {
+    /// Fill `out` and, when wanted, `pre`, both `[entries, m, n]`.
+    fn forward<T: Float>(
+        &self,
+        sizes: Sizes,
+        inputs: &[View<&CpuBuffer>],
+        out: &mut [T],
+        pre: Option<&mut [T]>,
+    ) -> Result<()> {
+        let Sizes { m, k, n, .. } = sizes;
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (x, w) = (inputs[0].of::<T>(), inputs[1].of::<T>());
+        let bias = inputs.get(2).map(|bias| {
+            let mut wide = vec![T::Acc::ZERO; n];
+            T::widen(bias.of::<T>(), &mut wide);
+            wide
+        });
+        let finish = |pre: &mut Option<&mut [T]>, columns: Range<usize>, sums: &mut [T::Acc]| {
+            if let Some(bias) = &bias {
+                fold::add(sums, &bias[columns.clone()]);
+            }
+            if let Some(pre) = pre {
+                T::narrow(sums, &mut pre[columns]);
+            }
+            self.function.value(sums);
+        };
+        // One row of `pre`, or none, for each row of `out`.
+        let mut pre: Vec<Option<&mut [T]>> = match pre {
+            Some(pre) => pre.chunks_mut(n).map(Some).collect(),
+            None => (0..out.len() / n).map(|_| None).collect(),
+        };
+        for (entry, (out, pre)) in out.chunks_mut(m * n).zip(pre.chunks_mut(m)).enumerate() {
+            let x = Dense { data: &x[entry * m * k..][..m * k], stride: k };
+            let w = sizes.weight(self.layout, w, entry);
+            let left = Operand { source: &x, lines: Lines::Lanes };
+            let right = match self.layout {
+                Layout::Kn => Operand { source: &w, lines: Lines::Depth },
+                Layout::Nk => Operand { source: &w, lines: Lines::Lanes },
+            };
+            gemm(&Product { m, n, k, left, right }, out, pre, &finish, LaneSums::None)?;
+        }
+        Ok(())
+    }
+}

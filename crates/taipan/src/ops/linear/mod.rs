@@ -1,0 +1,205 @@
+//! `φ(A·W + bias)`: a matrix product with its bias and activation fused in, and its gradient.
+
+mod backward;
+mod forward;
+
+use self::backward::Backward;
+use self::forward::Linear;
+use crate::autograd::apply_one;
+use crate::cpu::gemm::Dense;
+use crate::error::{Error, Result, ensure};
+use crate::kernel::{Kernel, run_one, run_with_extras};
+use crate::ops::function::{Activation, Kept};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+const OP: &str = "linear";
+
+/// A weight and how it is stored. A plain `&Tensor` is a [`Weight::kn`].
+#[derive(Clone, Copy)]
+pub struct Weight<'a> {
+    tensor: &'a Tensor,
+    layout: Layout,
+}
+
+impl<'a> Weight<'a> {
+    /// `[k, n]`, one row per input; or `[…, k, n]`, one matrix per batch entry.
+    pub fn kn(tensor: &'a Tensor) -> Weight<'a> {
+        Weight { tensor, layout: Layout::Kn }
+    }
+
+    /// `[n, k]`, one row per output, as PyTorch's `nn.Linear` stores it; or `[…, n, k]`. It is
+    /// read as it is: no transposed copy is made.
+    pub fn nk(tensor: &'a Tensor) -> Weight<'a> {
+        Weight { tensor, layout: Layout::Nk }
+    }
+}
+
+impl<'a> From<&'a Tensor> for Weight<'a> {
+    fn from(tensor: &'a Tensor) -> Self {
+        Weight::kn(tensor)
+    }
+}
+
+/// How the last two dimensions of a weight are stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Layout {
+    Kn,
+    Nk,
+}
+
+/// `activation(x·w + bias)`, computed in one pass.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[…, m, k]`, with any number of leading dimensions |
+/// | `w` | `[k, n]` for all of them, or `[…, k, n]` one each; or [`Weight::nk`] |
+/// | `bias` | `[n]` |
+/// | result | `[…, m, n]` |
+///
+/// All have the same float type. Sums are kept in f32 (f64 for f64), and each result is rounded
+/// once. When a gradient is wanted, backward keeps `x` and `w` as far as needed, and for the
+/// activation the least that is exact: nothing for `None`, the result for `Relu`, `Sigmoid` and
+/// `Tanh`, `x·w + bias` for the others.
+///
+/// ```
+/// use taipan::{Activation, Device, Tensor, Weight, linear};
+///
+/// let x = Tensor::new(&[1f32, 2.0], &[1, 2], &Device::Cpu)?;
+/// let w = Tensor::new(&[1f32, 0.0, -1.0, 1.0, 1.0, 1.0], &[2, 3], &Device::Cpu)?;
+/// let bias = Tensor::new(&[0f32, -9.0, 0.0], &[3], &Device::Cpu)?;
+/// let y = linear(&x, &w, Some(&bias), Activation::Relu)?;
+/// assert_eq!(y.read_blocking::<f32>()?, [3.0, 0.0, 1.0]);
+///
+/// let y = linear(&y, Weight::nk(&w), None, Activation::None)?; // back through wᵀ
+/// assert_eq!(y.read_blocking::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn linear<'a>(
+    x: &Tensor,
+    w: impl Into<Weight<'a>>,
+    bias: Option<&Tensor>,
+    activation: Activation,
+) -> Result<Tensor> {
+    let Weight { tensor, layout } = w.into();
+    let op = Linear { layout, function: activation.into() };
+    match bias {
+        Some(bias) => apply_one(op, &[x, tensor, bias]),
+        None => apply_one(op, &[x, tensor]),
+    }
+}
+
+/// The gradients of [`linear`], from [`linear_backward`].
+#[derive(Clone, Debug)]
+pub struct LinearGrads {
+    /// By `x`, in its shape.
+    pub dx: Tensor,
+    /// By `w`, in its shape: summed over the batch where the batch shares it.
+    pub dw: Tensor,
+    /// By `bias`: `[n]`; absent when there is none.
+    pub dbias: Option<Tensor>,
+}
+
+/// The gradients of `activation(x·w + bias)` given `dy`, that of the result: for programs that
+/// keep their own graph. Nothing from the forward pass is needed; what the activation's slope
+/// needs is computed again.
+///
+/// ```
+/// use taipan::{Activation, DType, Device, Tensor, linear_backward};
+///
+/// let x = Tensor::randn(&[5, 3], 1, DType::F32, &Device::Cpu)?;
+/// let w = Tensor::randn(&[3, 4], 2, DType::F32, &Device::Cpu)?;
+/// let dy = Tensor::randn(&[5, 4], 3, DType::F32, &Device::Cpu)?;
+/// let grads = linear_backward(&x, &w, None, Activation::Gelu, &dy)?;
+/// assert_eq!((grads.dx.shape(), grads.dw.shape()), (&[5, 3][..], &[3, 4][..]));
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn linear_backward<'a>(
+    x: &Tensor,
+    w: impl Into<Weight<'a>>,
+    bias: Option<&Tensor>,
+    activation: Activation,
+    dy: &Tensor,
+) -> Result<LinearGrads> {
+    let Weight { tensor: w, layout } = w.into();
+    let op = Linear { layout, function: activation.into() };
+    let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
+    let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
+    let result = op.outputs(&specs.iter().collect::<Vec<_>>())?.swap_remove(0);
+    let (found, expected) = (dy.shape(), result.shape());
+    ensure!(OP, found == expected, "the upstream is {found:?}, expected {expected:?}");
+    dy.dtype().ensure(result.dtype(), OP, "the upstream")?;
+    let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::detached).collect();
+    let inputs: Vec<&Tensor> = inputs.iter().collect();
+    let kept = match op.function.kept() {
+        Kept::Nothing => None,
+        Kept::Output => Some(run_one(&op, &inputs)?),
+        Kept::Input => run_with_extras(&op, &inputs)?.pop(),
+    };
+    let backward = Backward::new(&op, &specs, dy, kept.as_ref())?;
+    let dx = backward.dx(w)?;
+    let (dw, dbias) = backward.dw(x, bias.is_some())?;
+    Ok(LinearGrads { dx, dw, dbias })
+}
+
+/// The sizes of the products.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// How many weight matrices, each with its part of the input.
+    entries: usize,
+    /// Rows per weight matrix: all of the input's when there is one.
+    m: usize,
+    k: usize,
+    n: usize,
+}
+
+impl Sizes {
+    /// Check `x` and `w`, and `bias` if there is a third.
+    fn new(layout: Layout, inputs: &[&Spec]) -> Result<Sizes> {
+        let (x, w) = (inputs[0].shape(), inputs[1].shape());
+        inputs[0].dtype().ensure_float(OP, "the input")?;
+        inputs[1].dtype().ensure(inputs[0].dtype(), OP, "the weight")?;
+        let (lead, [m, k]) = matrix("the input", x)?;
+        let (w_lead, [w0, w1]) = matrix("the weight", w)?;
+        let (w_k, n, form) = match layout {
+            Layout::Kn => (w0, w1, "[…, k, n]"),
+            Layout::Nk => (w1, w0, "[…, n, k]"),
+        };
+        ensure!(OP, w_k == k, "the weight is {w:?}, expected {form} with k = {k} for {x:?}");
+        ensure!(
+            OP,
+            w_lead.is_empty() || w_lead == lead,
+            "the weight is {w:?}, expected no leading dimensions or {lead:?} for {x:?}"
+        );
+        if let Some(bias) = inputs.get(2) {
+            ensure!(OP, bias.shape() == [n], "bias is {:?}, expected [{n}]", bias.shape());
+            bias.dtype().ensure(inputs[0].dtype(), OP, "bias")?;
+        }
+        let batch: usize = lead.iter().product();
+        let (entries, m) = if w_lead.is_empty() { (1, batch * m) } else { (batch, m) };
+        Ok(Sizes { entries, m, k, n })
+    }
+}
+
+impl Sizes {
+    /// The weight of a batch entry; its lines are the rows of the tensor.
+    fn weight<T>(self, layout: Layout, w: &[T], entry: usize) -> Dense<'_, T> {
+        let Sizes { k, n, .. } = self;
+        let stride = match layout {
+            Layout::Kn => n,
+            Layout::Nk => k,
+        };
+        Dense { data: &w[entry * k * n..][..k * n], stride }
+    }
+}
+
+/// A shape's leading dimensions and its last two.
+fn matrix<'a>(name: &str, shape: &'a [usize]) -> Result<(&'a [usize], [usize; 2])> {
+    match shape {
+        [lead @ .., rows, columns] => Ok((lead, [*rows, *columns])),
+        _ => {
+            let why = format!("{name} is {shape:?}, expected 2 dimensions or more");
+            Err(Error::Shape { op: OP, why })
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Sums, means and maxima over dimensions.
+
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::dtype::{DType, Element, Float, Real, with_dtype};
+use crate::error::{Result, ensure};
+use crate::kernel::{Kernel, View, run_one};
+use crate::spec::{Spec, ensure_dim};
+use crate::tensor::Tensor;
+
+/// Reductions. The dimensions that are reduced disappear from the shape.
+impl Tensor {
+    /// The sum of all elements, as a tensor of shape `[]`.
+    pub fn sum(&self) -> Result<Tensor> {
+        self.sum_dims(&self.all_dims())
+    }
+
+    /// Sums over the given dimensions.
+    pub fn sum_dims(&self, dims: &[usize]) -> Result<Tensor> {
+        reduce(self, dims, Fold::Sum)
+    }
+
+    /// The mean of all elements, as a tensor of shape `[]`; NaN if there are none.
+    pub fn mean(&self) -> Result<Tensor> {
+        self.mean_dims(&self.all_dims())
+    }
+
+    /// Means over the given dimensions.
+    pub fn mean_dims(&self, dims: &[usize]) -> Result<Tensor> {
+        reduce(self, dims, Fold::Mean)
+    }
+
+    /// The largest element, as a tensor of shape `[]`.
+    pub fn max(&self) -> Result<Tensor> {
+        self.max_dims(&self.all_dims())
+    }
+
+    /// Maxima over the given dimensions, which must not be empty; NaN where there is one.
+    /// Elements that share the maximum share its gradient equally.
+    pub fn max_dims(&self, dims: &[usize]) -> Result<Tensor> {
+        reduce(self, dims, Fold::Max)
+    }
+
+    /// The index of the first largest element along `dim`, as `u32`; a NaN counts as largest.
+    pub fn argmax(&self, dim: usize) -> Result<Tensor> {
+        const OP: &str = "argmax";
+        ensure_dim(OP, dim, self.shape())?;
+        run_one(&Argmax(Extent { first: dim, end: dim + 1 }), &[self])
+    }
+
+    fn all_dims(&self) -> Vec<usize> {
+        (0..self.rank()).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fold {
+    Sum,
+    Mean,
+    Max,
+}
+
+fn reduce(x: &Tensor, dims: &[usize], fold: Fold) -> Result<Tensor> {
+    let mut order: Vec<usize> = dims.to_vec();
+    order.sort_unstable();
+    let (first, count) = (order.first().copied().unwrap_or(0), order.len());
+    let op = Reduce { fold, extent: Extent { first, end: first + count } };
+    for (i, &dim) in order.iter().enumerate() {
+        ensure_dim(op.name(), dim, x.shape())?;
+        ensure!(op.name(), i == 0 || order[i - 1] != dim, "dimension {dim} is named twice");
+    }
+    if count == 0 {
+        return Ok(x.clone());
+    }
+    if order[count - 1] - first + 1 == count {
+        return apply_one(op, &[x]);
+    }
+    // Dimensions that are not neighbours are brought together at the end.
+    let mut permutation: Vec<usize> = (0..x.rank()).filter(|d| !order.contains(d)).collect();
+    let extent = Extent { first: permutation.len(), end: x.rank() };
+    permutation.extend(order);
+    apply_one(Reduce { fold, extent }, &[&x.permute(&permutation)?])
+}
+
+/// Sum `x` over the dimensions in which `shape`, which broadcasts to it, was repeated.
+pub(crate) fn sum_to(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let missing = x.rank() - shape.len();
+    let dims: Vec<usize> =
+        (0..x.rank()).filter(|&d| d < missing || shape[d - missing] != x.shape()[d]).collect();
+    x.sum_dims(&dims)?.reshape(shape)
+}
+
+/// Neighbouring dimensions.
+#[derive(Clone, Copy)]
+struct Extent {
+    first: usize,
+    end: usize,
+}
+
+impl Extent {
+    /// The shape as `[outer, len, inner]`, `len` being the dimensions of the extent.
+    fn split(self, shape: &[usize]) -> [usize; 3] {
+        [&shape[..self.first], &shape[self.first..self.end], &shape[self.end..]]
+            .map(|dims| dims.iter().product())
+    }
+
+    /// The shape without the dimensions of the extent.
+    fn removed_from(self, shape: &[usize]) -> Vec<usize> {
+        [&shape[..self.first], &shape[self.end..]].concat()
+    }
+
+    /// The shape with the dimensions of the extent set to 1.
+    fn flattened_in(self, shape: &[usize]) -> Vec<usize> {
+        let mut shape = shape.to_vec();
+        shape[self.first..self.end].fill(1);
+        shape
+    }
+}
+
+struct Reduce {
+    fold: Fold,
+    extent: Extent,
+}
+
+impl Op for Reduce {
+    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+        self.fold == Fold::Max && matches!(slot, Slot::Input(0) | Slot::Output(0))
+    }
+
+    /// Each element gets the gradient of what it went into: whole for a sum, divided by the count
+    /// for a mean, and for a maximum divided by the number of elements that reach it.
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        if self.fold == Fold::Max {
+            let inputs = [&dys[0], saved.input(0), saved.output(0)];
+            return Ok(vec![Some(run_one(&MaxGrad(self.extent), &inputs)?)]);
+        }
+        let shape = saved.specs[0].shape();
+        let mut dy = dys[0].reshape(&self.extent.flattened_in(shape))?;
+        if self.fold == Fold::Mean {
+            dy = dy.scale(1.0 / self.extent.split(shape)[1] as f64)?;
+        }
+        Ok(vec![Some(dy.broadcast_to(shape)?)])
+    }
+}
+
+impl Kernel for Reduce {
+    fn name(&self) -> &'static str {
+        match self.fold {
+            Fold::Sum => "sum",
+            Fold::Mean => "mean",
+            Fold::Max => "max",
+        }
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let (shape, dtype) = (inputs[0].shape(), inputs[0].dtype());
+        dtype.ensure_float(self.name(), "the input")?;
+        let nonempty = self.fold != Fold::Max || self.extent.split(shape)[1] > 0;
+        ensure!(self.name(), nonempty, "{shape:?} has no element to take");
+        Ok(vec![Spec::new(self.name(), &self.extent.removed_from(shape), dtype)?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let sizes = self.extent.split(inputs[0].spec.shape());
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let (x, out) = (inputs[0].of::<T>(), outputs[0].of_mut::<T>());
+            match sizes {
+                [_, len, 1] => reduce_rows(self.fold, x, len, out),
+                [_, len, inner] => reduce_columns(self.fold, x, len, inner, out),
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Fold {
+    fn start<A: Real>(self) -> A {
+        match self {
+            Fold::Max => A::of(f64::NEG_INFINITY),
+            Fold::Sum | Fold::Mean => A::ZERO,
+        }
+    }
+
+    fn slice<A: Real>(self, x: &[A]) -> A {
+        match self {
+            Fold::Max => fold::max(x).unwrap_or(self.start()),
+            Fold::Sum | Fold::Mean => fold::sum(x),
+        }
+    }
+
+    /// `acc = fold(acc, x)`, element by element.
+    fn merge<A: Real>(self, acc: &mut [A], x: &[A]) {
+        match self {
+            Fold::Max => acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = fold::larger(*acc, *x)),
+            Fold::Sum | Fold::Mean => fold::add(acc, x),
+        }
+    }
+
+    fn finish<A: Real>(self, acc: A, len: usize) -> A {
+        match self {
+            Fold::Mean => acc / A::of(len as f64),
+            Fold::Sum | Fold::Max => acc,
+        }
+    }
+}
+
+/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the blocks' results.
+fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
+    const BLOCK: usize = 1024;
+    let blocks = len.div_ceil(BLOCK);
+    let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks];
+    for_pieces(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, piece| {
+        let mut wide = [T::Acc::ZERO; BLOCK];
+        for (i, partial) in piece.iter_mut().enumerate() {
+            let (row, block) = ((start + i) / blocks, (start + i) % blocks);
+            let x = &x[row * len..][..len][block * BLOCK..];
+            let wide = &mut wide[..x.len().min(BLOCK)];
+            T::widen(&x[..wide.len()], wide);
+            *partial = fold.slice(wide);
+        }
+    });
+    for_pieces(out, GRAIN.div_ceil(blocks.max(1)), |start, piece| {
+        for (i, out) in piece.iter_mut().enumerate() {
+            let acc = fold.slice(&partial[(start + i) * blocks..][..blocks]);
+            T::narrow(&[fold.finish(acc, len)], std::slice::from_mut(out));
+        }
+    });
+}
+
+/// `[outer, len, inner]` to `[outer, inner]`: strips of columns, in parallel, summed in blocks of
+/// rows so that the error does not grow with their number.
+fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: &mut [T]) {
+    const STRIP: usize = 256;
+    const ROWS: usize = 256;
+    for_pieces(out, (GRAIN / len.max(1)).next_multiple_of(STRIP), |start, piece| {
+        let mut wide = [T::Acc::ZERO; STRIP];
+        let mut done = 0;
+        while done < piece.len() {
+            let (outer, column) = ((start + done) / inner, (start + done) % inner);
+            let n = STRIP.min(inner - column).min(piece.len() - done);
+            let mut total = [fold.start::<T::Acc>(); STRIP];
+            for first in (0..len).step_by(ROWS) {
+                let mut block = [fold.start::<T::Acc>(); STRIP];
+                for row in first..len.min(first + ROWS) {
+                    T::widen(&x[(outer * len + row) * inner + column..][..n], &mut wide[..n]);
+                    fold.merge(&mut block[..n], &wide[..n]);
+                }
+                fold.merge(&mut total[..n], &block[..n]);
+            }
+            for x in &mut total[..n] {
+                *x = fold.finish(*x, len);
+            }
+            T::narrow(&total[..n], &mut piece[done..done + n]);
+            done += n;
+        }
+    });
+}
+
+/// `dx = dy / (how many reach the maximum)` where `x = y`, else 0.
+struct MaxGrad(Extent);
+
+impl Kernel for MaxGrad {
+    fn name(&self) -> &'static str {
+        "max"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![inputs[1].clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let [_, len, inner] = self.0.split(inputs[1].spec.shape());
+        with_dtype!(inputs[1].spec.dtype(), T: Float => {
+            let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].of::<T>());
+            for_pieces(outputs[0].of_mut::<T>(), len * inner, |start, dx| {
+                let outer = start / (len * inner);
+                for column in 0..inner {
+                    // A NaN maximum is reached by the NaNs.
+                    let (y, dy) = (y[outer * inner + column], dy[outer * inner + column]);
+                    let y_is_nan = y.to_f64().is_nan();
+                    let reaches = |i: usize| {
+                        let x = x[start + i];
+                        x == y || y_is_nan && x.to_f64().is_nan()
+                    };
+                    let column = || (column..len * inner).step_by(inner);
+                    let count = column().filter(|&i| reaches(i)).count();
+                    let share = T::from_f64(dy.to_f64() / count as f64);
+                    for i in column() {
+                        dx[i] = if reaches(i) { share } else { T::from_f64(0.0) };
+                    }
+                }
+            });
+        });
+        Ok(())
+    }
+}
+
+struct Argmax(Extent);
+
+impl Kernel for Argmax {
+    fn name(&self) -> &'static str {
+        "argmax"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let shape = inputs[0].shape();
+        inputs[0].dtype().ensure_float(self.name(), "the input")?;
+        let len = self.0.split(shape)[1];
+        ensure!(self.name(), len > 0, "{shape:?} has no element to take");
+        ensure!(self.name(), u32::try_from(len).is_ok(), "{len} elements exceed a u32 index");
+        Ok(vec![Spec::new(self.name(), &self.0.removed_from(shape), DType::U32)?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let [_, len, inner] = self.0.split(inputs[0].spec.shape());
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let x = inputs[0].of::<T>();
+            for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, piece| {
+                for (i, out) in piece.iter_mut().enumerate() {
+                    let (outer, column) = ((start + i) / inner, (start + i) % inner);
+                    let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
+                    let best = (1..len).fold(0, |best, j| {
+                        let (held, new) = (at(best), at(j));
+                        if new > held || new.is_nan() && !held.is_nan() { j } else { best }
+                    });
+                    *out = best as u32;
+                }
+            });
+        });
+        Ok(())
+    }
+}

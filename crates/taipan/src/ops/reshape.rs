@@ -1,0 +1,29 @@
+//! The same elements under another shape.
+
+use crate::autograd::record;
+use crate::error::{Result, ensure};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The same elements, row by row, as another shape of the same size. Shares the data.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let x = Tensor::arange(0, 6, DType::F32, &Device::Cpu)?;
+    /// assert_eq!(x.reshape(&[2, 3])?.shape(), [2, 3]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn reshape(&self, shape: &[usize]) -> Result<Tensor> {
+        const OP: &str = "reshape";
+        let spec = Spec::new(OP, shape, self.dtype())?;
+        ensure!(OP, spec.len() == self.len(), "{:?} does not fill {shape:?}", self.shape());
+        let before = self.shape().to_vec();
+        let mut result = [Tensor::of(spec, self.storage.clone())];
+        let rule = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].reshape(&before)?)]));
+        record(OP, &[self], &mut result, rule);
+        let [result] = result;
+        Ok(result)
+    }
+}

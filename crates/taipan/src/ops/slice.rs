@@ -1,0 +1,135 @@
+//! A part of a tensor.
+
+use std::ops::Range;
+
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::dtype::{Element, with_dtype};
+use crate::error::{Result, ensure};
+use crate::kernel::{Kernel, View, run_one};
+use crate::spec::{Spec, ensure_dim};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The elements whose index along `dim` is in `range`. Copies.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let x = Tensor::arange(0, 6, DType::U32, &Device::Cpu)?.reshape(&[2, 3])?;
+    /// assert_eq!(x.slice(1, 1..3)?.read_blocking::<u32>()?, [1, 2, 4, 5]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn slice(&self, dim: usize, range: Range<usize>) -> Result<Tensor> {
+        apply_one(Slice { dim, range }, &[self])
+    }
+}
+
+struct Slice {
+    dim: usize,
+    range: Range<usize>,
+}
+
+impl Op for Slice {
+    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+        false
+    }
+
+    /// `dy` inside the range, zero outside.
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let Slice { dim, range } = self;
+        let len = saved.specs[0].shape()[*dim];
+        let kernel = SliceGrad { dim: *dim, range: range.clone(), len };
+        Ok(vec![Some(run_one(&kernel, &[&dys[0]])?)])
+    }
+}
+
+impl Kernel for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let Slice { dim, range } = self;
+        let mut shape = inputs[0].shape().to_vec();
+        ensure_dim(self.name(), *dim, &shape)?;
+        ensure!(
+            self.name(),
+            range.start <= range.end && range.end <= shape[*dim],
+            "{range:?} is not within dimension {dim} of {shape:?}"
+        );
+        shape[*dim] = range.len();
+        Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let rows = Rows::new(inputs[0].spec.shape(), self.dim);
+        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            rows.take(inputs[0].of::<T>(), self.range.clone(), outputs[0].of_mut::<T>())
+        });
+        Ok(())
+    }
+}
+
+/// `dy` in its place along `dim` of a tensor that is `len` long there and zero elsewhere.
+struct SliceGrad {
+    dim: usize,
+    range: Range<usize>,
+    len: usize,
+}
+
+impl Kernel for SliceGrad {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let mut shape = inputs[0].shape().to_vec();
+        shape[self.dim] = self.len;
+        Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let rows = Rows::new(outputs[0].spec.shape(), self.dim);
+        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            let out = outputs[0].of_mut::<T>();
+            out.fill(T::from_f64(0.0));
+            rows.put(inputs[0].of::<T>(), self.range.clone(), out)
+        });
+        Ok(())
+    }
+}
+
+/// A tensor as `[outer, len, inner]` around one dimension: each outer index has a run of
+/// `len·inner` neighbouring elements.
+pub(super) struct Rows {
+    run: usize,
+    inner: usize,
+}
+
+impl Rows {
+    pub(super) fn new(shape: &[usize], dim: usize) -> Rows {
+        let inner = shape[dim + 1..].iter().product();
+        Rows { run: shape[dim] * inner, inner }
+    }
+
+    /// Copy the part of `whole` with indices in `range` to `part`.
+    fn take<T: Element>(&self, whole: &[T], range: Range<usize>, part: &mut [T]) {
+        let at = range.start * self.inner..range.end * self.inner;
+        if !at.is_empty() {
+            for (part, whole) in part.chunks_mut(at.len()).zip(whole.chunks(self.run)) {
+                part.copy_from_slice(&whole[at.clone()]);
+            }
+        }
+    }
+
+    /// Copy `part` to the part of `whole` with indices in `range`.
+    pub(super) fn put<T: Element>(&self, part: &[T], range: Range<usize>, whole: &mut [T]) {
+        let at = range.start * self.inner..range.end * self.inner;
+        if !at.is_empty() {
+            for (part, whole) in part.chunks(at.len()).zip(whole.chunks_mut(self.run)) {
+                whole[at.clone()].copy_from_slice(part);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Softmax along a dimension.
+
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::dtype::{Float, Real, with_dtype};
+use crate::error::Result;
+use crate::kernel::{Kernel, View, run_one};
+use crate::spec::{Spec, ensure_dim};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// `exp(x) / Σ exp(x)` along `dim`, computed from `x − max(x)` so that nothing overflows.
+    pub fn softmax(&self, dim: usize) -> Result<Tensor> {
+        ensure_dim("softmax", dim, self.shape())?;
+        let last = self.rank() - 1;
+        if dim == last {
+            return apply_one(Softmax, &[self]);
+        }
+        self.transpose(dim, last)?.softmax(last)?.transpose(dim, last)
+    }
+}
+
+/// Along the last dimension.
+struct Softmax;
+
+impl Op for Softmax {
+    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+        slot == Slot::Output(0)
+    }
+
+    /// `dx = y ⊙ (dy − Σ dy·y)`
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(run_one(&SoftmaxGrad, &[&dys[0], saved.output(0)])?)])
+    }
+}
+
+impl Kernel for Softmax {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        inputs[0].dtype().ensure_float(self.name(), "the input")?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let n = row_len(inputs[0].spec);
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            for_rows(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), n, |row, _| {
+                let max = fold::max(row).unwrap_or(<T as Float>::Acc::ZERO);
+                dispatch(ExpOfDifference(row, max));
+                let scale = <T as Float>::Acc::ONE / fold::sum(row);
+                row.iter_mut().for_each(|x| *x *= scale);
+            })
+        });
+        Ok(())
+    }
+}
+
+struct SoftmaxGrad;
+
+impl Kernel for SoftmaxGrad {
+    fn name(&self) -> &'static str {
+        "softmax"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let n = row_len(inputs[0].spec);
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let (dy, y) = (inputs[0].of::<T>(), inputs[1].of::<T>());
+            for_rows(dy, y, outputs[0].of_mut::<T>(), n, |dy, y| {
+                let products: Vec<_> = dy.iter().zip(y).map(|(dy, y)| *dy * *y).collect();
+                let dot = fold::sum(&products);
+                dy.iter_mut().zip(y).for_each(|(dy, y)| *dy = *y * (*dy - dot));
+            })
+        });
+        Ok(())
+    }
+}
+
+fn row_len(spec: &Spec) -> usize {
+    spec.shape().last().copied().unwrap_or(1)
+}
+
+/// `out = f(x, other)` for each `n`-long row, in the wider type; `other` may be empty.
+fn for_rows<T: Float>(
+    x: &[T],
+    other: &[T],
+    out: &mut [T],
+    n: usize,
+    f: impl Fn(&mut [T::Acc], &[T::Acc]) + Sync,
+) {
+    let rows = (GRAIN / n.max(1)).max(1);
+    for_pieces(out, rows * n, |start, piece| {
+        let mut wide = vec![T::Acc::ZERO; n];
+        let mut wide_other = vec![T::Acc::ZERO; if other.is_empty() { 0 } else { n }];
+        for (i, out) in piece.chunks_mut(n).enumerate() {
+            let at = start + i * n;
+            T::widen(&x[at..at + n], &mut wide);
+            T::widen(other.get(at..at + n).unwrap_or_default(), &mut wide_other);
+            f(&mut wide, &wide_other);
+            T::narrow(&wide, out);
+        }
+    });
+}
+
+/// `x = exp(x − max)`
+struct ExpOfDifference<'a, A>(&'a mut [A], A);
+
+impl<A: Real> Job for ExpOfDifference<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for x in self.0 {
+            *x = (*x - self.1).exp::<I>();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Dimensions in another order.
+
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::dtype::with_dtype;
+use crate::error::{Result, ensure};
+use crate::kernel::{Kernel, View};
+use crate::spec::{Spec, ensure_dim, strides};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// Two dimensions exchanged. Copies; a transposed weight of [`linear`](crate::linear) needs
+    /// no copy, see [`Weight::nk`](crate::Weight::nk).
+    pub fn transpose(&self, a: usize, b: usize) -> Result<Tensor> {
+        const OP: &str = "transpose";
+        ensure_dim(OP, a, self.shape())?;
+        ensure_dim(OP, b, self.shape())?;
+        let mut order: Vec<usize> = (0..self.rank()).collect();
+        order.swap(a, b);
+        self.permute(&order)
+    }
+
+    /// Dimension `i` of the result is dimension `order[i]` of this tensor. Copies.
+    pub fn permute(&self, order: &[usize]) -> Result<Tensor> {
+        apply_one(Permute(order.to_vec()), &[self])
+    }
+}
+
+struct Permute(Vec<usize>);
+
+impl Op for Permute {
+    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+        false
+    }
+
+    /// The inverse order.
+    fn backward(&self, _: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let mut inverse = vec![0; self.0.len()];
+        for (i, &dim) in self.0.iter().enumerate() {
+            inverse[dim] = i;
+        }
+        Ok(vec![Some(dys[0].permute(&inverse)?)])
+    }
+}
+
+impl Kernel for Permute {
+    fn name(&self) -> &'static str {
+        "permute"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let (order, shape) = (&self.0, inputs[0].shape());
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        ensure!(
+            self.name(),
+            sorted.into_iter().eq(0..shape.len()),
+            "{order:?} is no order of the dimensions of {shape:?}"
+        );
+        let shape: Vec<usize> = order.iter().map(|&dim| shape[dim]).collect();
+        Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let before = strides(inputs[0].spec.shape());
+        let shape = outputs[0].spec.shape();
+        let dims: Vec<(usize, usize)> =
+            self.0.iter().zip(shape).map(|(&dim, &size)| (size, before[dim])).collect();
+        let (&(row, stride), outer) = dims.split_last().unwrap_or((&(1, 1), &[]));
+        let offset = |mut index: usize| {
+            let mut offset = 0;
+            for (size, stride) in outer.iter().rev() {
+                offset += index % size * stride;
+                index /= size;
+            }
+            offset
+        };
+        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            let x = inputs[0].of::<T>();
+            let rows = (GRAIN / row.max(1)).max(1);
+            for_pieces(outputs[0].of_mut::<T>(), rows * row, |start, piece| {
+                for (i, out) in piece.chunks_mut(row).enumerate() {
+                    let x = &x[offset(start / row + i)..];
+                    match stride {
+                        1 => out.copy_from_slice(&x[..row]),
+                        _ => out.iter_mut().zip(x.iter().step_by(stride)).for_each(|(o, x)| *o = *x),
+                    }
+                }
+            });
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Element-wise functions of one tensor.
+
+use super::function::{Activation, Function, Kept};
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::dtype::{Float, Real, with_dtype};
+use crate::error::{Result, ensure};
+use crate::kernel::{Kernel, View, run_one};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident = $function:expr;)*) => {
+        /// Element-wise functions; the result has the same shape and type.
+        impl Tensor {
+            $($(#[$doc])* pub fn $name(&self) -> Result<Tensor> {
+                apply_one(Unary($function), &[self])
+            })*
+        }
+    };
+}
+
+functions! {
+    /// `−x`
+    neg = Function::Neg;
+    /// `eˣ`
+    exp = Function::Exp;
+    /// `eˣ − 1`, exact near 0.
+    exp_m1 = Function::ExpM1;
+    /// The natural logarithm.
+    ln = Function::Ln;
+    /// `ln(1 + x)`, exact near 0.
+    ln_1p = Function::Ln1p;
+    /// `√x`
+    sqrt = Function::Sqrt;
+    /// `tanh(x)`
+    tanh = Activation::Tanh.into();
+    /// `1/(1 + e⁻ˣ)`
+    sigmoid = Activation::Sigmoid.into();
+    /// `max(x, 0)`; its slope at 0 is 0.
+    relu = Activation::Relu.into();
+    /// `x·sigmoid(x)`
+    silu = Activation::Silu.into();
+    /// `x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2`
+    gelu = Activation::Gelu.into();
+    /// `x·(1 + erf(x/√2))/2`
+    gelu_erf = Activation::GeluErf.into();
+    /// `ln(1 + eˣ)`
+    softplus = Function::Softplus;
+}
+
+struct Unary(Function);
+
+impl Op for Unary {
+    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+        match self.0.kept() {
+            Kept::Nothing => false,
+            Kept::Input => slot == Slot::Input(0),
+            Kept::Output => slot == Slot::Output(0),
+        }
+    }
+
+    /// `dx = dy ⊙ f'(x)`
+    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let dx = match self.0.kept() {
+            Kept::Nothing => run_one(&UnaryGrad(self.0), &[&dys[0]])?,
+            Kept::Input => run_one(&UnaryGrad(self.0), &[&dys[0], saved.input(0)])?,
+            Kept::Output => run_one(&UnaryGrad(self.0), &[&dys[0], saved.output(0)])?,
+        };
+        Ok(vec![Some(dx)])
+    }
+}
+
+impl Kernel for Unary {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        inputs[0].dtype().ensure_float(self.name(), "the input")?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _| self.0.value(x))
+        });
+        Ok(())
+    }
+}
+
+/// `dy ⊙ f'`, from `dy` and what the function keeps.
+pub(crate) struct UnaryGrad(pub(crate) Function);
+
+impl Kernel for UnaryGrad {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        ensure!(self.name(), inputs.iter().all(|i| *i == inputs[0]), "{inputs:?} differ");
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let kept = inputs.get(1).map_or(&[][..], |kept| kept.of::<T>());
+            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept| self.0.slope(kept, dy))
+        });
+        Ok(())
+    }
+}
+
+/// `out = f(x, other)` in the wider type, block by block; `other` may be empty.
+pub(crate) fn map<T: Float>(
+    x: &[T],
+    other: &[T],
+    out: &mut [T],
+    f: impl Fn(&mut [T::Acc], &[T::Acc]) + Sync,
+) {
+    const BLOCK: usize = 1024;
+    for_pieces(out, GRAIN, |start, out| {
+        let mut wide = [T::Acc::ZERO; BLOCK];
+        let mut wide_other = [T::Acc::ZERO; BLOCK];
+        for (i, out) in out.chunks_mut(BLOCK).enumerate() {
+            let at = start + i * BLOCK..start + i * BLOCK + out.len();
+            let wide = &mut wide[..out.len()];
+            T::widen(&x[at.clone()], wide);
+            let other = other.get(at).unwrap_or_default();
+            let wide_other = &mut wide_other[..other.len()];
+            T::widen(other, wide_other);
+            f(wide, wide_other);
+            T::narrow(wide, out);
+        }
+    });
+}
