@@ -1,1 +1,156 @@
-fn main() {}
+//! The fused linear layer against the plain product of the crate `gemm`.
+
+mod report;
+
+use std::sync::Mutex;
+
+use report::{Contender, Options, Row, fma_peak, race};
+use taipan::{Activation, DType, Device, Result, Tensor, linear};
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    options.with_threads(|| {
+        let (device, peak) = (Device::Cpu.describe(), fma_peak(options.threads));
+        options.say(&format!("{device}; FMA peak {peak:.0} GF/s"));
+        for (m, k, n) in [(2048, 768, 3072), (8192, 256, 1024)] {
+            compare(&options, m, k, n)?;
+        }
+        activation_cost(&options, 512, 512, 512)
+    })
+}
+
+/// Forward and backward with gelu, f32 against `gemm`, the other types against f32.
+fn compare(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
+    let plain = Plain::new(m, k, n)?;
+    let dtypes = [DType::F32, DType::F16, DType::BF16, DType::F64];
+    let layers: Vec<Layer> =
+        dtypes.iter().map(|d| Layer::new(m, k, n, *d)).collect::<Result<_>>()?;
+    let mut contenders: Vec<Contender> = vec![Box::new(|| Box::new(|| plain.run()))];
+    for layer in &layers {
+        contenders.push(layer.forward(Activation::Gelu));
+        contenders.push(layer.backward());
+    }
+    let ms = race(&mut contenders);
+    options.say(&format!(
+        "gemm, plain product, {m}x{k}x{n} f32: {:.1} GF/s",
+        2e-6 * (m * k * n) as f64 / ms[0]
+    ));
+    for (i, dtype) in dtypes.iter().enumerate() {
+        for (j, op) in ["linear.forward", "linear.backward"].into_iter().enumerate() {
+            let (baseline, baseline_ms) = match dtype {
+                DType::F32 => ("gemm", ms[0]),
+                _ => ("taipan f32", ms[1 + j]),
+            };
+            let (shape, dtype) = (format!("{m}x{k}x{n}"), dtype.to_string());
+            options.report(&Row { op, shape, dtype, ms: ms[1 + 2 * i + j], baseline, baseline_ms });
+        }
+    }
+    Ok(())
+}
+
+/// The product with gelu against the product without.
+fn activation_cost(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
+    let layer = Layer::new(m, k, n, DType::F32)?;
+    // Many short runs make one round.
+    let repeated = |activation| -> Contender {
+        let layer = &layer;
+        Box::new(move || Box::new(move || (0..20).for_each(|_| layer.forward(activation)()())))
+    };
+    let ms = race(&mut [repeated(Activation::Gelu), repeated(Activation::None)]);
+    let (shape, dtype) = (format!("{m}x{k}x{n}"), "f32".into());
+    let (ms, baseline_ms) = (ms[0] / 20.0, ms[1] / 20.0);
+    options.report(&Row { op: "linear.gelu", shape, dtype, ms, baseline: "no gelu", baseline_ms });
+    Ok(())
+}
+
+struct Layer {
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor,
+    dy: Tensor,
+}
+
+impl Layer {
+    fn new(m: usize, k: usize, n: usize, dtype: DType) -> Result<Layer> {
+        let random = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, &Device::Cpu);
+        let w = random(&[k, n], 2)?.scale((k as f64).powf(-0.5))?;
+        Ok(Layer { x: random(&[m, k], 1)?, w, bias: random(&[n], 3)?, dy: random(&[m, n], 4)? })
+    }
+
+    fn forward(&self, activation: Activation) -> Contender<'_> {
+        Box::new(move || {
+            Box::new(move || {
+                linear(&self.x, &self.w, Some(&self.bias), activation).expect("forward");
+            })
+        })
+    }
+
+    /// From saved values: the forward pass is not timed.
+    fn backward(&self) -> Contender<'_> {
+        Box::new(move || {
+            let [x, w, bias] = [&self.x, &self.w, &self.bias].map(|t| t.clone().tracked());
+            let y = linear(&x, &w, Some(&bias), Activation::Gelu).expect("forward");
+            Box::new(move || {
+                let grads = y.backward_from(&self.dy).expect("backward");
+                for leaf in [&x, &w, &bias] {
+                    grads.of(leaf).expect("a gradient");
+                }
+            })
+        })
+    }
+}
+
+/// The product alone, by `gemm`.
+struct Plain {
+    m: usize,
+    k: usize,
+    n: usize,
+    x: Vec<f32>,
+    w: Vec<f32>,
+    dst: Mutex<Vec<f32>>,
+}
+
+impl Plain {
+    fn new(m: usize, k: usize, n: usize) -> Result<Plain> {
+        let random = |len, seed| {
+            Tensor::randn(&[len], seed, DType::F32, &Device::Cpu)?.read_blocking::<f32>()
+        };
+        let dst = Mutex::new(vec![0.0; m * n]);
+        Ok(Plain { m, k, n, x: random(m * k, 1)?, w: random(k * n, 2)?, dst })
+    }
+
+    fn run(&self) {
+        let dst = self.dst.lock().expect("nobody panicked").as_mut_ptr();
+        let Plain { m, k, n, .. } = *self;
+        let parallelism = match rayon::current_num_threads() {
+            1 => gemm::Parallelism::None,
+            threads => gemm::Parallelism::Rayon(threads),
+        };
+        // SAFETY: `dst` is [m, n], `x` is [m, k] and `w` is [k, n], all row-major.
+        unsafe {
+            let (k_, n_) = (k as isize, n as isize);
+            let (x, w) = (self.x.as_ptr(), self.w.as_ptr());
+            gemm::gemm(
+                m,
+                n,
+                k,
+                dst,
+                1,
+                n_,
+                false,
+                x,
+                1,
+                k_,
+                w,
+                1,
+                n_,
+                0f32,
+                1f32,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    }
+}

@@ -28,12 +28,12 @@ impl Device {
     /// What the device is, for people: for the CPU, its vector instructions and threads.
     ///
     /// ```
-    /// println!("{}", taipan::Device::Cpu.describe()); // cpu: avx2, 8 threads
+    /// println!("{}", taipan::Device::Cpu.describe()); // cpu, avx2, threads: 8
     /// ```
     pub fn describe(&self) -> String {
         match self {
             Device::Cpu => format!(
-                "cpu: {}, {} thread(s)",
+                "cpu, {}, threads: {}",
                 crate::cpu::isa::Level::current().name(),
                 rayon::current_num_threads()
             ),

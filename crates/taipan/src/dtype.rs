@@ -86,8 +86,10 @@ impl fmt::Display for DType {
 pub trait Element: bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + sealed::Sealed {
     /// The same type as a value.
     const DTYPE: DType;
-    /// The nearest element; saturating for integers.
-    fn from_f64(value: f64) -> Self;
+    /// The nearest element; truncated and saturated for integers.
+    fn of_f64(value: f64) -> Self;
+    /// The nearest element; saturated for `u32`.
+    fn of_i64(value: i64) -> Self;
     /// The value, exactly for every type but large `i64`s.
     fn to_f64(self) -> f64;
 }
@@ -108,6 +110,17 @@ pub(crate) trait Float: Element {
     fn as_acc(slice: &[Self]) -> Option<&[Self::Acc]>;
     /// The slice itself, when elements are stored in the wider type.
     fn as_acc_mut(slice: &mut [Self]) -> Option<&mut [Self::Acc]>;
+}
+
+/// The elements in the wider type: as they are if they are stored in it, or in `buffer`.
+pub(crate) fn widened<'a, T: Float>(stored: &'a [T], buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
+    match T::as_acc(stored) {
+        Some(stored) => stored,
+        None => {
+            T::widen(stored, buffer);
+            buffer
+        }
+    }
 }
 
 /// A type arithmetic is done in: f32 or f64.
@@ -268,14 +281,44 @@ macro_rules! half {
 half!(f16);
 half!(bf16);
 
+/// An f32 beside `value` from which rounding to fewer digits gives what rounding `value` would:
+/// `value` itself, or else its neighbour with an odd last bit, which lies on the same side of
+/// every shorter number as `value` does. `nearest` is the nearest f32, whose magnitude is
+/// compared with that of `value`.
+fn odd_neighbour(nearest: f32, magnitude: std::cmp::Ordering) -> f32 {
+    let bits = nearest.to_bits();
+    f32::from_bits(match magnitude {
+        std::cmp::Ordering::Equal => bits,
+        std::cmp::Ordering::Less => bits | 1,
+        std::cmp::Ordering::Greater => (bits - 1) | 1,
+    })
+}
+
+fn f32_of_f64(value: f64) -> f32 {
+    let nearest = value as f32;
+    match (nearest as f64).abs().partial_cmp(&value.abs()) {
+        Some(magnitude) => odd_neighbour(nearest, magnitude),
+        None => nearest,
+    }
+}
+
+fn f32_of_i64(value: i64) -> f32 {
+    let nearest = value as f32;
+    odd_neighbour(nearest, (nearest as i128).abs().cmp(&(value as i128).abs()))
+}
+
 macro_rules! element {
-    ($t:ty, $dtype:ident, $from:expr, $to:expr) => {
+    ($t:ty, $dtype:ident, $from:expr, $from_int:expr, $to:expr) => {
         impl sealed::Sealed for $t {}
         impl Element for $t {
             const DTYPE: DType = DType::$dtype;
             #[inline]
-            fn from_f64(value: f64) -> $t {
+            fn of_f64(value: f64) -> $t {
                 $from(value)
+            }
+            #[inline]
+            fn of_i64(value: i64) -> $t {
+                $from_int(value)
             }
             #[inline]
             fn to_f64(self) -> f64 {
@@ -284,12 +327,24 @@ macro_rules! element {
         }
     };
 }
-element!(f16, F16, f16::from_f64, f16::to_f64);
-element!(bf16, BF16, bf16::from_f64, bf16::to_f64);
-element!(f32, F32, |v| v as f32, |v: f32| v as f64);
-element!(f64, F64, |v| v, |v| v);
-element!(u32, U32, |v| v as u32, |v: u32| v as f64);
-element!(i64, I64, |v| v as i64, |v: i64| v as f64);
+element!(
+    f16,
+    F16,
+    |v| f16::from_bits(f16::bits_from_f32(f32_of_f64(v))),
+    |v| f16::from_bits(f16::bits_from_f32(f32_of_i64(v))),
+    f16::to_f64
+);
+element!(
+    bf16,
+    BF16,
+    |v| bf16::from_bits(bf16::bits_from_f32(f32_of_f64(v))),
+    |v| bf16::from_bits(bf16::bits_from_f32(f32_of_i64(v))),
+    bf16::to_f64
+);
+element!(f32, F32, |v| v as f32, |v| v as f32, |v: f32| v as f64);
+element!(f64, F64, |v| v, |v| v as f64, |v| v);
+element!(u32, U32, |v| v as u32, |v: i64| v.clamp(0, u32::MAX as i64) as u32, |v: u32| v as f64);
+element!(i64, I64, |v| v as i64, |v| v, |v: i64| v as f64);
 
 /// Run `$body` with `$T` naming the Rust type of `$dtype`: the only place where dtypes become
 /// types. With `: Float`, the caller has made sure that it is one.

@@ -27,7 +27,9 @@ impl CpuBuffer {
     /// A buffer whose contents are unspecified, for `op` to fill.
     pub(crate) fn scratch(op: &'static str, bytes: usize) -> Result<Self> {
         let class = size_class(bytes.div_ceil(size_of::<Line>()));
-        let lines = match pool().take(class) {
+        let (idle, evicted) = pool().take(class);
+        drop(evicted);
+        let lines = match idle {
             Some(lines) => lines,
             None => fresh(op, class)?,
         };
@@ -58,7 +60,7 @@ impl CpuBuffer {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let evicted = pool().give(std::mem::take(&mut self.lines));
-        drop(evicted); // after the lock is released: freeing memory can be slow
+        drop(evicted);
     }
 }
 
@@ -79,6 +81,9 @@ fn fresh(op: &'static str, lines: usize) -> Result<Vec<Line>> {
     Ok(fresh)
 }
 
+/// Buffers to be freed after the lock is released: freeing memory can be slow.
+type Evicted = Vec<Vec<Line>>;
+
 /// Buffers waiting to be used again, by size. All counts are in lines.
 struct Pool {
     idle: BTreeMap<usize, Vec<Vec<Line>>>,
@@ -94,19 +99,20 @@ fn pool() -> MutexGuard<'static, Pool> {
 }
 
 impl Pool {
-    fn take(&mut self, lines: usize) -> Option<Vec<Line>> {
+    /// An idle buffer of this size, if there is one, and those that must go because there is none.
+    fn take(&mut self, lines: usize) -> (Option<Vec<Line>>, Evicted) {
         self.live += lines;
         self.peak = self.peak.max(self.live);
-        let found = self.idle.get_mut(&lines).and_then(Vec::pop);
-        if found.is_some() {
-            self.cached -= lines;
-        } else {
-            self.trim();
+        match self.idle.get_mut(&lines).and_then(Vec::pop) {
+            Some(found) => {
+                self.cached -= lines;
+                (Some(found), Evicted::new())
+            }
+            None => (None, self.trim()),
         }
-        found
     }
 
-    fn give(&mut self, lines: Vec<Line>) -> Vec<Vec<Line>> {
+    fn give(&mut self, lines: Vec<Line>) -> Evicted {
         self.live -= lines.len();
         self.cached += lines.len();
         self.idle.entry(lines.len()).or_default().push(lines);
@@ -119,7 +125,7 @@ impl Pool {
     }
 
     /// Remove the largest idle buffers until no more is held than once was in use.
-    fn trim(&mut self) -> Vec<Vec<Line>> {
+    fn trim(&mut self) -> Evicted {
         let mut evicted = Vec::new();
         while self.cached > 0 && self.live + self.cached > self.peak {
             let Some(mut class) = self.idle.last_entry() else { break };
@@ -142,7 +148,7 @@ mod tests {
     #[test]
     fn the_pool_never_raises_the_peak() {
         let mut pool = Pool { idle: BTreeMap::new(), cached: 0, live: 0, peak: 0 };
-        let mut take = |pool: &mut Pool, n| pool.take(n).unwrap_or_else(|| vec![ZERO; n]);
+        let take = |pool: &mut Pool, n| pool.take(n).0.unwrap_or_else(|| vec![ZERO; n]);
         let (a, b) = (take(&mut pool, 10), take(&mut pool, 5));
         assert!(pool.give(a).is_empty());
         assert_eq!((pool.live, pool.cached, pool.peak), (5, 10, 15));

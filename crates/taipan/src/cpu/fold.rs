@@ -53,7 +53,7 @@ impl<A: Real> Job for Sum<'_, A> {
         let mut width = LANES / 2;
         while width > 0 {
             for i in 0..width {
-                lanes[i] = lanes[i] + lanes[i + width];
+                lanes[i] += lanes[i + width];
             }
             width /= 2;
         }

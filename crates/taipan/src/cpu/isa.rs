@@ -125,20 +125,17 @@ pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
 pub(crate) fn dispatch_on<J: Job>(level: Level, job: J) -> J::Output {
     #[cfg(target_arch = "x86_64")]
     {
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,movbe")]
+        #[target_feature(enable = "avx2,fma,f16c")]
         fn avx2<J: Job>(job: J) -> J::Output {
             job.run::<Avx2>()
         }
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,movbe"
-        )]
+        #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,f16c")]
         fn avx512<J: Job>(job: J) -> J::Output {
             job.run::<Avx512>()
         }
         match level {
             Level::Baseline => job.run::<Baseline>(),
-            // SAFETY: `level` is one of `Level::available`, which asked the processor; the
-            // bit-manipulation sets are part of every processor that has AVX2.
+            // SAFETY: `level` is one of `Level::available`, which asked the processor.
             Level::Avx2 => unsafe { avx2(job) },
             // SAFETY: as above.
             Level::Avx512 => unsafe { avx512(job) },

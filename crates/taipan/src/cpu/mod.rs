@@ -5,6 +5,7 @@ pub(crate) mod fold;
 pub(crate) mod gemm;
 pub(crate) mod isa;
 pub(crate) mod math;
+pub(crate) mod prefetch;
 pub(crate) mod threads;
 
 pub(crate) use buffer::CpuBuffer;

@@ -46,11 +46,6 @@ impl Tensor {
             false => self.mul(&Tensor::ones(shape, self.dtype(), self.device())?),
         }
     }
-
-    /// `self · factor`
-    pub fn scale(&self, factor: f64) -> Result<Tensor> {
-        self.mul(&Tensor::full(&[], factor, self.dtype(), self.device())?)
-    }
 }
 
 /// Which arithmetic.

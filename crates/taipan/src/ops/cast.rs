@@ -62,13 +62,12 @@ impl Kernel for Cast {
                     convert(x, out.of_mut::<T>(), narrow);
                 });
             }
-            // f64 holds every element of the other types that the result can distinguish.
+            (DType::I64, to) => with_dtype!(to, T: Element => {
+                convert_each(x.of::<i64>(), out.of_mut::<T>(), T::of_i64);
+            }),
+            // f64 holds every element of the other types.
             (from, to) => with_dtype!(from, S: Element => with_dtype!(to, T: Element => {
-                convert(x.of::<S>(), out.of_mut::<T>(), |x, out| {
-                    for (out, x) in out.iter_mut().zip(x) {
-                        *out = T::from_f64(x.to_f64());
-                    }
-                });
+                convert_each(x.of::<S>(), out.of_mut::<T>(), |x| T::of_f64(x.to_f64()));
             })),
         }
         Ok(())
@@ -77,4 +76,8 @@ impl Kernel for Cast {
 
 fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut [T]) + Sync) {
     for_pieces(out, GRAIN, |start, out| f(&x[start..start + out.len()], out));
+}
+
+fn convert_each<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(S) -> T + Sync) {
+    convert(x, out, |x, out| out.iter_mut().zip(x).for_each(|(out, x)| *out = f(*x)));
 }

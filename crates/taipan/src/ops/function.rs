@@ -41,6 +41,8 @@ impl Activation {
 pub(crate) enum Function {
     Activation(Activation),
     Neg,
+    /// `factor·x`
+    Scale(f64),
     Exp,
     ExpM1,
     Ln,
@@ -67,7 +69,9 @@ impl Function {
     /// The least that the slope can be computed from exactly.
     pub(crate) fn kept(self) -> Kept {
         match self {
-            Function::Activation(Activation::None) | Function::Neg => Kept::Nothing,
+            Function::Activation(Activation::None) | Function::Neg | Function::Scale(_) => {
+                Kept::Nothing
+            }
             Function::Activation(Activation::Relu | Activation::Sigmoid | Activation::Tanh)
             | Function::Exp
             | Function::ExpM1
@@ -90,6 +94,7 @@ impl Function {
             Function::Activation(Activation::Sigmoid) => "sigmoid",
             Function::Activation(Activation::Tanh) => "tanh",
             Function::Neg => "neg",
+            Function::Scale(_) => "scale",
             Function::Exp => "exp",
             Function::ExpM1 => "exp_m1",
             Function::Ln => "ln",
@@ -109,7 +114,8 @@ impl Function {
             Function::Activation(Activation::Silu) => dispatch(Value(Silu, x)),
             Function::Activation(Activation::Sigmoid) => dispatch(Value(Sigmoid, x)),
             Function::Activation(Activation::Tanh) => dispatch(Value(Tanh, x)),
-            Function::Neg => dispatch(Value(Neg, x)),
+            Function::Neg => x.iter_mut().for_each(|x| *x = -*x),
+            Function::Scale(factor) => x.iter_mut().for_each(|x| *x *= A::of(factor)),
             Function::Exp => dispatch(Value(Exp, x)),
             Function::ExpM1 => dispatch(Value(ExpM1, x)),
             Function::Ln => dispatch(Value(Ln, x)),
@@ -119,23 +125,26 @@ impl Function {
         }
     }
 
-    /// `dy = dy · f'(…)`, with what [`kept`](Function::kept) says; empty for nothing.
-    pub(crate) fn slope<A: Real>(self, kept: &[A], dy: &mut [A]) {
+    /// `dx = dy · f'(…)`, with what [`kept`](Function::kept) says; empty for nothing.
+    pub(crate) fn slope<A: Real>(self, kept: &[A], dy: &[A], dx: &mut [A]) {
         match self {
-            Function::Activation(Activation::None) => {}
-            Function::Activation(Activation::Relu) => dispatch(Slope(Relu, kept, dy)),
-            Function::Activation(Activation::Gelu) => dispatch(Slope(Gelu, kept, dy)),
-            Function::Activation(Activation::GeluErf) => dispatch(Slope(GeluErf, kept, dy)),
-            Function::Activation(Activation::Silu) => dispatch(Slope(Silu, kept, dy)),
-            Function::Activation(Activation::Sigmoid) => dispatch(Slope(Sigmoid, kept, dy)),
-            Function::Activation(Activation::Tanh) => dispatch(Slope(Tanh, kept, dy)),
-            Function::Neg => dispatch(Value(Neg, dy)),
-            Function::Exp => dispatch(Slope(Exp, kept, dy)),
-            Function::ExpM1 => dispatch(Slope(ExpM1, kept, dy)),
-            Function::Ln => dispatch(Slope(Ln, kept, dy)),
-            Function::Ln1p => dispatch(Slope(Ln1p, kept, dy)),
-            Function::Sqrt => dispatch(Slope(Sqrt, kept, dy)),
-            Function::Softplus => dispatch(Slope(Softplus, kept, dy)),
+            Function::Activation(Activation::None) => dx.copy_from_slice(dy),
+            Function::Activation(Activation::Relu) => dispatch(Slope(Relu, kept, dy, dx)),
+            Function::Activation(Activation::Gelu) => dispatch(Slope(Gelu, kept, dy, dx)),
+            Function::Activation(Activation::GeluErf) => dispatch(Slope(GeluErf, kept, dy, dx)),
+            Function::Activation(Activation::Silu) => dispatch(Slope(Silu, kept, dy, dx)),
+            Function::Activation(Activation::Sigmoid) => dispatch(Slope(Sigmoid, kept, dy, dx)),
+            Function::Activation(Activation::Tanh) => dispatch(Slope(Tanh, kept, dy, dx)),
+            Function::Neg | Function::Scale(_) => {
+                dx.copy_from_slice(dy);
+                self.value(dx);
+            }
+            Function::Exp => dispatch(Slope(Exp, kept, dy, dx)),
+            Function::ExpM1 => dispatch(Slope(ExpM1, kept, dy, dx)),
+            Function::Ln => dispatch(Slope(Ln, kept, dy, dx)),
+            Function::Ln1p => dispatch(Slope(Ln1p, kept, dy, dx)),
+            Function::Sqrt => dispatch(Slope(Sqrt, kept, dy, dx)),
+            Function::Softplus => dispatch(Slope(Softplus, kept, dy, dx)),
         }
     }
 }
@@ -158,14 +167,15 @@ impl<F: Scalar, A: Real> Job for Value<'_, F, A> {
     }
 }
 
-struct Slope<'a, F, A>(F, &'a [A], &'a mut [A]);
+struct Slope<'a, F, A>(F, &'a [A], &'a [A], &'a mut [A]);
 
 impl<F: Scalar, A: Real> Job for Slope<'_, F, A> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        for (dy, kept) in self.2.iter_mut().zip(self.1) {
-            *dy = *dy * F::slope::<I, A>(*kept);
+        let Slope(_, kept, dy, dx) = self;
+        for ((dx, dy), kept) in dx.iter_mut().zip(dy).zip(kept) {
+            *dx = *dy * F::slope::<I, A>(*kept);
         }
     }
 }
@@ -286,18 +296,6 @@ impl Scalar for Tanh {
     #[inline(always)]
     fn slope<I: Isa, A: Real>(y: A) -> A {
         A::ONE - y * y
-    }
-}
-
-struct Neg;
-impl Scalar for Neg {
-    #[inline(always)]
-    fn value<I: Isa, A: Real>(x: A) -> A {
-        -x
-    }
-    #[inline(always)]
-    fn slope<I: Isa, A: Real>(_: A) -> A {
-        -A::ONE
     }
 }
 

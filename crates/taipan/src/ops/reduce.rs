@@ -65,17 +65,14 @@ enum Fold {
 fn reduce(x: &Tensor, dims: &[usize], fold: Fold) -> Result<Tensor> {
     let mut order: Vec<usize> = dims.to_vec();
     order.sort_unstable();
-    let (first, count) = (order.first().copied().unwrap_or(0), order.len());
-    let op = Reduce { fold, extent: Extent { first, end: first + count } };
     for (i, &dim) in order.iter().enumerate() {
-        ensure_dim(op.name(), dim, x.shape())?;
-        ensure!(op.name(), i == 0 || order[i - 1] != dim, "dimension {dim} is named twice");
+        ensure_dim(fold.name(), dim, x.shape())?;
+        ensure!(fold.name(), i == 0 || order[i - 1] != dim, "dimension {dim} is named twice");
     }
-    if count == 0 {
-        return Ok(x.clone());
-    }
-    if order[count - 1] - first + 1 == count {
-        return apply_one(op, &[x]);
+    // Without dimensions there is one element each to take.
+    let (first, count) = (order.first().copied().unwrap_or(0), order.len());
+    if order.last().is_none_or(|last| last + 1 - first == count) {
+        return apply_one(Reduce { fold, extent: Extent { first, end: first + count } }, &[x]);
     }
     // Dimensions that are not neighbours are brought together at the end.
     let mut permutation: Vec<usize> = (0..x.rank()).filter(|d| !order.contains(d)).collect();
@@ -147,11 +144,7 @@ impl Op for Reduce {
 
 impl Kernel for Reduce {
     fn name(&self) -> &'static str {
-        match self.fold {
-            Fold::Sum => "sum",
-            Fold::Mean => "mean",
-            Fold::Max => "max",
-        }
+        self.fold.name()
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
@@ -176,6 +169,14 @@ impl Kernel for Reduce {
 }
 
 impl Fold {
+    fn name(self) -> &'static str {
+        match self {
+            Fold::Sum => "sum",
+            Fold::Mean => "mean",
+            Fold::Max => "max",
+        }
+    }
+
     fn start<A: Real>(self) -> A {
         match self {
             Fold::Max => A::of(f64::NEG_INFINITY),
@@ -234,7 +235,7 @@ fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
 fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: &mut [T]) {
     const STRIP: usize = 256;
     const ROWS: usize = 256;
-    for_pieces(out, (GRAIN / len.max(1)).next_multiple_of(STRIP), |start, piece| {
+    for_pieces(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, piece| {
         let mut wide = [T::Acc::ZERO; STRIP];
         let mut done = 0;
         while done < piece.len() {
@@ -286,9 +287,9 @@ impl Kernel for MaxGrad {
                     };
                     let column = || (column..len * inner).step_by(inner);
                     let count = column().filter(|&i| reaches(i)).count();
-                    let share = T::from_f64(dy.to_f64() / count as f64);
+                    let share = T::of_f64(dy.to_f64() / count as f64);
                     for i in column() {
-                        dx[i] = if reaches(i) { share } else { T::from_f64(0.0) };
+                        dx[i] = if reaches(i) { share } else { T::of_f64(0.0) };
                     }
                 }
             });

@@ -93,7 +93,7 @@ impl Kernel for SliceGrad {
         let rows = Rows::new(outputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
             let out = outputs[0].of_mut::<T>();
-            out.fill(T::from_f64(0.0));
+            out.fill(T::of_f64(0.0));
             rows.put(inputs[0].of::<T>(), self.range.clone(), out)
         });
         Ok(())

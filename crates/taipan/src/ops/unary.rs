@@ -4,7 +4,7 @@ use super::function::{Activation, Function, Kept};
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
-use crate::dtype::{Float, Real, with_dtype};
+use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::Spec;
@@ -50,6 +50,13 @@ functions! {
     softplus = Function::Softplus;
 }
 
+impl Tensor {
+    /// `factor · x`
+    pub fn scale(&self, factor: f64) -> Result<Tensor> {
+        apply_one(Unary(Function::Scale(factor)), &[self])
+    }
+}
+
 struct Unary(Function);
 
 impl Op for Unary {
@@ -84,14 +91,17 @@ impl Kernel for Unary {
 
     fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _| self.0.value(x))
+            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
+                y.copy_from_slice(x);
+                self.0.value(y)
+            })
         });
         Ok(())
     }
 }
 
 /// `dy ⊙ f'`, from `dy` and what the function keeps.
-pub(crate) struct UnaryGrad(pub(crate) Function);
+struct UnaryGrad(Function);
 
 impl Kernel for UnaryGrad {
     fn name(&self) -> &'static str {
@@ -106,32 +116,30 @@ impl Kernel for UnaryGrad {
     fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let kept = inputs.get(1).map_or(&[][..], |kept| kept.of::<T>());
-            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept| self.0.slope(kept, dy))
+            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept, dx| self.0.slope(kept, dy, dx))
         });
         Ok(())
     }
 }
 
-/// `out = f(x, other)` in the wider type, block by block; `other` may be empty.
-pub(crate) fn map<T: Float>(
+/// `f(x, other, out)` in the wider type, block by block; `other` may be empty.
+fn map<T: Float>(
     x: &[T],
     other: &[T],
     out: &mut [T],
-    f: impl Fn(&mut [T::Acc], &[T::Acc]) + Sync,
+    f: impl Fn(&[T::Acc], &[T::Acc], &mut [T::Acc]) + Sync,
 ) {
     const BLOCK: usize = 1024;
     for_pieces(out, GRAIN, |start, out| {
-        let mut wide = [T::Acc::ZERO; BLOCK];
-        let mut wide_other = [T::Acc::ZERO; BLOCK];
+        let [mut wide_x, mut wide_other, mut wide_out] = [[T::Acc::ZERO; BLOCK]; 3];
         for (i, out) in out.chunks_mut(BLOCK).enumerate() {
             let at = start + i * BLOCK..start + i * BLOCK + out.len();
-            let wide = &mut wide[..out.len()];
-            T::widen(&x[at.clone()], wide);
+            let x = widened(&x[at.clone()], &mut wide_x[..out.len()]);
             let other = other.get(at).unwrap_or_default();
-            let wide_other = &mut wide_other[..other.len()];
-            T::widen(other, wide_other);
-            f(wide, wide_other);
-            T::narrow(wide, out);
+            let other = widened(other, &mut wide_other[..other.len()]);
+            let wide_out = &mut wide_out[..out.len()];
+            f(x, other, wide_out);
+            T::narrow(wide_out, out);
         }
     });
 }

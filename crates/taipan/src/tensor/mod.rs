@@ -35,6 +35,12 @@ pub(crate) enum Storage {
     Cpu(Arc<CpuBuffer>),
 }
 
+/// A value before it is converted to an element.
+enum Number {
+    Float(f64),
+    Int(i64),
+}
+
 impl Tensor {
     pub(crate) fn of(spec: Spec, storage: Storage) -> Tensor {
         Tensor { spec, storage, edge: None }
@@ -53,7 +59,7 @@ impl Tensor {
 
     /// A tensor whose elements all are `value`, rounded to `dtype`.
     pub fn full(shape: &[usize], value: f64, dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::from_fn("full", shape, dtype, device, |_| value)
+        Tensor::from_fn("full", shape, dtype, device, |_| Number::Float(value))
     }
 
     /// A tensor of zeros.
@@ -71,23 +77,26 @@ impl Tensor {
         const OP: &str = "arange";
         ensure!(OP, start <= end, "the range {start}..{end} runs backwards");
         let len = usize::try_from(end.abs_diff(start)).unwrap_or(usize::MAX);
-        Tensor::from_fn(OP, &[len], dtype, device, |i| (start + i as i64) as f64)
+        Tensor::from_fn(OP, &[len], dtype, device, |i| Number::Int(start + i as i64))
     }
 
-    /// A tensor whose element `i`, counted row by row, is `f(i)`, rounded to `dtype`.
+    /// A tensor whose element `i`, counted row by row, is `f(i)`, converted to `dtype`.
     fn from_fn(
         op: &'static str,
         shape: &[usize],
         dtype: DType,
         device: &Device,
-        f: impl Fn(usize) -> f64 + Sync,
+        f: impl Fn(usize) -> Number + Sync,
     ) -> Result<Tensor> {
         use crate::cpu::threads::{GRAIN, for_pieces};
         let spec = Spec::new(op, shape, dtype)?;
         let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
         with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
             for (i, x) in piece.iter_mut().enumerate() {
-                *x = T::from_f64(f(start + i));
+                *x = match f(start + i) {
+                    Number::Float(value) => T::of_f64(value),
+                    Number::Int(value) => T::of_i64(value),
+                };
             }
         }));
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)

@@ -1,7 +1,7 @@
 //! Random tensors: a counter-based generator, so that element `i` depends on the seed and on `i`
 //! alone, and arithmetic that is the same on every platform.
 
-use super::Tensor;
+use super::{Number, Tensor};
 use crate::error::Result;
 use crate::{DType, Device};
 
@@ -19,7 +19,7 @@ impl Tensor {
         };
         let scale = 1.0 / (1u64 << digits) as f64;
         Tensor::from_fn("rand", shape, dtype, device, |i| {
-            (bits(seed, i as u64) >> (64 - digits)) as f64 * scale
+            Number::Float((bits(seed, i as u64) >> (64 - digits)) as f64 * scale)
         })
     }
 
@@ -28,11 +28,11 @@ impl Tensor {
     pub fn randn(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<Tensor> {
         dtype.ensure_float("randn", "the type asked for")?;
         // Box and Muller's transform of two uniform numbers; both come from the element's own
-        // counter. `libm` is software: the platform's logarithm may differ in the last digit.
+        // counter, in a stream of bits that `rand` does not use. `libm` is software: the platform's logarithm may differ in the last digit.
         Tensor::from_fn("randn", shape, dtype, device, |i| {
-            let unit = |j: u64| (bits(seed, 2 * i as u64 + j) >> 11) as f64 / (1u64 << 53) as f64;
+            let unit = |j: u64| (bits(!seed, 2 * i as u64 + j) >> 11) as f64 / (1u64 << 53) as f64;
             let radius = (-2.0 * libm::log(1.0 - unit(0))).sqrt();
-            radius * libm::cos(std::f64::consts::TAU * unit(1))
+            Number::Float(radius * libm::cos(std::f64::consts::TAU * unit(1)))
         })
     }
 }

@@ -1,30 +1,53 @@
 //! The inner kernel: a tile of the product, held in registers.
 
-use super::Tiled;
-use crate::cpu::isa::Level;
+use std::ops::Range;
 
-/// Room for the largest tile.
-pub(crate) const TILE_MAX: usize = 12 * 32;
+use super::pack::pack;
+use super::{Operand, Tiled};
+use crate::cpu::isa::{Baseline, Level};
+use crate::dtype::Real;
+use crate::error::Result;
 
-/// A kernel for one type and instruction set.
+/// Lanes of the widest panel.
+pub(super) const LANES_MAX: usize = 32;
+/// Elements of the largest tile.
+pub(super) const TILE_MAX: usize = 12 * LANES_MAX;
+
+/// A kernel for one type and instruction set, and the packing it needs.
 pub(crate) struct Micro<A> {
     /// Rows of the tile.
     pub(super) rows: usize,
     /// Columns of the tile.
     pub(super) columns: usize,
-    /// `tile(left, right, sums, stride, add)`: the product of a panel of `rows` lanes and one of
-    /// `columns` lanes, written or added to `sums`, whose rows are `stride` apart.
-    pub(super) tile: fn(&[A], &[A], &mut [A], usize, bool),
+    /// [`pack`] for `rows` lanes.
+    pub(super) pack_left: Pack<A>,
+    /// [`pack`] for `columns` lanes.
+    pub(super) pack_right: Pack<A>,
+    pub(super) tile: Tile<A>,
+}
+
+/// `pack(operand, lanes, depth, packed)`
+type Pack<A> = fn(Operand<A>, Range<usize>, Range<usize>, &mut [A]) -> Result<()>;
+
+/// `tile(left, right, sums, stride, add)`: the product of a panel of `rows` lanes and one of
+/// `columns` lanes, written or added to `sums`, whose rows are `stride` apart.
+type Tile<A> = fn(&[A], &[A], &mut [A], usize, bool);
+
+impl<A: Real> Micro<A> {
+    fn new<const ROWS: usize, const COLUMNS: usize>(tile: Tile<A>) -> Self {
+        let (pack_left, pack_right) = (pack::<A, ROWS>, pack::<A, COLUMNS>);
+        Micro { rows: ROWS, columns: COLUMNS, pack_left, pack_right, tile }
+    }
 }
 
 impl Tiled for f32 {
     fn micro(level: Level) -> Micro<f32> {
         match level {
-            Level::Baseline => Micro { rows: 6, columns: 8, tile: portable::<f32, 6, 8> },
+            Level::Baseline => Micro::new::<6, 8>(portable::<f32, 6, 8>),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => x86::f32_avx2(),
+            Level::Avx2 => Micro::new::<6, 16>(x86::avx2::<std::arch::x86_64::__m256>),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => x86::f32_avx512(),
+            Level::Avx512 => Micro::new::<12, 32>(x86::avx512::<std::arch::x86_64::__m512>),
         }
     }
 }
@@ -32,26 +55,25 @@ impl Tiled for f32 {
 impl Tiled for f64 {
     fn micro(level: Level) -> Micro<f64> {
         match level {
-            Level::Baseline => Micro { rows: 6, columns: 4, tile: portable::<f64, 6, 4> },
+            Level::Baseline => Micro::new::<6, 4>(portable::<f64, 6, 4>),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => x86::f64_avx2(),
+            Level::Avx2 => Micro::new::<6, 8>(x86::avx2::<std::arch::x86_64::__m256d>),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => x86::f64_avx512(),
+            Level::Avx512 => Micro::new::<12, 16>(x86::avx512::<std::arch::x86_64::__m512d>),
         }
     }
 }
 
 /// The kernel in plain loops, which the optimiser turns into the target's vectors.
-fn portable<A: crate::dtype::Real, const R: usize, const C: usize>(
+fn portable<A: Real, const ROWS: usize, const COLUMNS: usize>(
     left: &[A],
     right: &[A],
     sums: &mut [A],
     stride: usize,
     add: bool,
 ) {
-    use crate::cpu::isa::Baseline;
-    let mut tile = [[A::ZERO; C]; R];
-    for (l, r) in left.as_chunks::<R>().0.iter().zip(right.as_chunks::<C>().0) {
+    let mut tile = [[A::ZERO; COLUMNS]; ROWS];
+    for (l, r) in left.as_chunks::<ROWS>().0.iter().zip(right.as_chunks::<COLUMNS>().0) {
         for (row, l) in tile.iter_mut().zip(l) {
             for (sum, r) in row.iter_mut().zip(r) {
                 *sum = l.fma::<Baseline>(*r, *sum);
@@ -69,121 +91,140 @@ fn portable<A: crate::dtype::Real, const R: usize, const C: usize>(
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::Micro;
+    use crate::cpu::prefetch::prefetch;
+    use crate::dtype::Real;
 
-    macro_rules! micro {
-        ($name:ident, $element:ty, $features:literal, $lanes:literal, $rows:literal,
-         $zero:ident, $splat:ident, $load:ident, $store:ident, $add:ident, $fma:ident) => {
-            /// A tile two vectors wide. Only for processors that have the features.
-            pub(super) fn $name() -> Micro<$element> {
-                const ROWS: usize = $rows;
-                const COLUMNS: usize = 2 * $lanes;
+    /// A vector register, for processors that have it.
+    ///
+    /// SAFETY: every method needs the processor to have the instruction set of the type; `load`
+    /// and `store` need `LANES` elements at the pointer.
+    pub(super) trait Vector: Copy {
+        type Element: Real;
+        const LANES: usize;
+        unsafe fn splat(x: Self::Element) -> Self;
+        unsafe fn load(from: *const Self::Element) -> Self;
+        unsafe fn store(self, to: *mut Self::Element);
+        unsafe fn add(self, other: Self) -> Self;
+        /// `a·b + self`
+        unsafe fn fma(self, a: Self, b: Self) -> Self;
+    }
 
-                #[target_feature(enable = $features)]
-                fn tile(
-                    left: &[$element],
-                    right: &[$element],
-                    sums: &mut [$element],
-                    stride: usize,
-                    add: bool,
-                ) {
-                    assert!(
-                        sums.len() >= (ROWS - 1) * stride + COLUMNS,
-                        "gemm: a tile beyond its block"
-                    );
-                    let mut tile = [[$zero(); 2]; ROWS];
-                    for row in 0..ROWS {
-                        _mm_prefetch::<_MM_HINT_T0>(sums[row * stride..].as_ptr().cast());
-                    }
-                    for (l, r) in
-                        left.as_chunks::<ROWS>().0.iter().zip(right.as_chunks::<COLUMNS>().0)
-                    {
-                        // SAFETY: `r` has two vectors' elements.
-                        let (r0, r1) =
-                            unsafe { ($load(r.as_ptr()), $load(r.as_ptr().add($lanes))) };
-                        for row in 0..ROWS {
-                            let l = $splat(l[row]);
-                            tile[row][0] = $fma(l, r0, tile[row][0]);
-                            tile[row][1] = $fma(l, r1, tile[row][1]);
-                        }
-                    }
-                    for row in 0..ROWS {
-                        let to = sums[row * stride..].as_mut_ptr();
-                        // SAFETY: the assertion above: COLUMNS elements follow.
-                        unsafe {
-                            let [mut x0, mut x1] = tile[row];
-                            if add {
-                                x0 = $add($load(to), x0);
-                                x1 = $add($load(to.add($lanes)), x1);
-                            }
-                            $store(to, x0);
-                            $store(to.add($lanes), x1);
-                        }
-                    }
+    macro_rules! vector {
+        ($v:ty, $e:ty, $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
+            impl Vector for $v {
+                type Element = $e;
+                const LANES: usize = size_of::<$v>() / size_of::<$e>();
+                #[inline(always)]
+                unsafe fn splat(x: $e) -> $v {
+                    // SAFETY: the trait's.
+                    unsafe { $splat(x) }
                 }
-
-                Micro {
-                    rows: ROWS,
-                    columns: COLUMNS,
-                    // SAFETY: the caller has asked the processor.
-                    tile: |left, right, sums, stride, add| unsafe {
-                        tile(left, right, sums, stride, add)
-                    },
+                #[inline(always)]
+                unsafe fn load(from: *const $e) -> $v {
+                    // SAFETY: the trait's.
+                    unsafe { $load(from) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, to: *mut $e) {
+                    // SAFETY: the trait's.
+                    unsafe { $store(to, self) }
+                }
+                #[inline(always)]
+                unsafe fn add(self, other: $v) -> $v {
+                    // SAFETY: the trait's.
+                    unsafe { $add(self, other) }
+                }
+                #[inline(always)]
+                unsafe fn fma(self, a: $v, b: $v) -> $v {
+                    // SAFETY: the trait's.
+                    unsafe { $fma(a, b, self) }
                 }
             }
         };
     }
+    vector!(__m256, f32, _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps);
+    vector!(__m256d, f64, _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd);
+    vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
+    vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
 
-    micro!(
-        f32_avx2,
-        f32,
-        "avx2,fma",
-        8,
-        6,
-        _mm256_setzero_ps,
-        _mm256_set1_ps,
-        _mm256_loadu_ps,
-        _mm256_storeu_ps,
-        _mm256_add_ps,
-        _mm256_fmadd_ps
-    );
-    micro!(
-        f64_avx2,
-        f64,
-        "avx2,fma",
-        4,
-        6,
-        _mm256_setzero_pd,
-        _mm256_set1_pd,
-        _mm256_loadu_pd,
-        _mm256_storeu_pd,
-        _mm256_add_pd,
-        _mm256_fmadd_pd
-    );
-    micro!(
-        f32_avx512,
-        f32,
-        "avx512f",
-        16,
-        12,
-        _mm512_setzero_ps,
-        _mm512_set1_ps,
-        _mm512_loadu_ps,
-        _mm512_storeu_ps,
-        _mm512_add_ps,
-        _mm512_fmadd_ps
-    );
-    micro!(
-        f64_avx512,
-        f64,
-        "avx512f",
-        8,
-        12,
-        _mm512_setzero_pd,
-        _mm512_set1_pd,
-        _mm512_loadu_pd,
-        _mm512_storeu_pd,
-        _mm512_add_pd,
-        _mm512_fmadd_pd
-    );
+    /// 6 rows of two 256-bit vectors: 12 of 16 registers. Only where AVX2 and FMA exist.
+    pub(super) fn avx2<V: Vector>(
+        left: &[V::Element],
+        right: &[V::Element],
+        sums: &mut [V::Element],
+        stride: usize,
+        add: bool,
+    ) {
+        #[target_feature(enable = "avx2,fma")]
+        fn run<V: Vector>(
+            left: &[V::Element],
+            right: &[V::Element],
+            sums: &mut [V::Element],
+            stride: usize,
+            add: bool,
+        ) {
+            // SAFETY: this function has the instruction set.
+            unsafe { tile::<V, 6>(left, right, sums, stride, add) }
+        }
+        // SAFETY: chosen for `Level::Avx2`, which means that the processor was asked.
+        unsafe { run::<V>(left, right, sums, stride, add) }
+    }
+
+    /// 12 rows of two 512-bit vectors: 24 of 32 registers. Only where AVX-512 exists.
+    pub(super) fn avx512<V: Vector>(
+        left: &[V::Element],
+        right: &[V::Element],
+        sums: &mut [V::Element],
+        stride: usize,
+        add: bool,
+    ) {
+        #[target_feature(enable = "avx512f")]
+        fn run<V: Vector>(
+            left: &[V::Element],
+            right: &[V::Element],
+            sums: &mut [V::Element],
+            stride: usize,
+            add: bool,
+        ) {
+            // SAFETY: this function has the instruction set.
+            unsafe { tile::<V, 12>(left, right, sums, stride, add) }
+        }
+        // SAFETY: chosen for `Level::Avx512`, which means that the processor was asked.
+        unsafe { run::<V>(left, right, sums, stride, add) }
+    }
+
+    /// SAFETY: the caller is compiled for the instruction set of `V`.
+    #[inline(always)]
+    unsafe fn tile<V: Vector, const ROWS: usize>(
+        left: &[V::Element],
+        right: &[V::Element],
+        sums: &mut [V::Element],
+        stride: usize,
+        add: bool,
+    ) {
+        let columns = 2 * V::LANES;
+        assert!(sums.len() >= (ROWS - 1) * stride + columns, "gemm: a tile beyond its block");
+        // SAFETY: the caller's instruction set. `right` is read in whole steps of two vectors;
+        // the assertion covers what is loaded from and stored to `sums`.
+        unsafe {
+            let mut tile = [[V::splat(V::Element::ZERO); 2]; ROWS];
+            for row in 0..ROWS {
+                prefetch(&sums[row * stride..][..columns]);
+            }
+            for (l, r) in left.as_chunks::<ROWS>().0.iter().zip(right.chunks_exact(columns)) {
+                let r = [V::load(r.as_ptr()), V::load(r.as_ptr().add(V::LANES))];
+                for (tile, l) in tile.iter_mut().zip(l) {
+                    let l = V::splat(*l);
+                    *tile = [tile[0].fma(l, r[0]), tile[1].fma(l, r[1])];
+                }
+            }
+            for (row, tile) in tile.into_iter().enumerate() {
+                let to = sums.as_mut_ptr().add(row * stride);
+                for (i, x) in tile.into_iter().enumerate() {
+                    let to = to.add(i * V::LANES);
+                    if add { V::load(to).add(x).store(to) } else { x.store(to) }
+                }
+            }
+        }
+    }
 }

@@ -12,16 +12,18 @@
 
 mod micro;
 mod pack;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use self::micro::{Micro, TILE_MAX};
-use self::pack::pack;
+use self::micro::{LANES_MAX, Micro, TILE_MAX};
 use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, Level, dispatch};
-use crate::dtype::{Float, Real};
+use crate::cpu::prefetch::prefetch;
+use crate::dtype::{Float, Real, widened};
 use crate::error::Result;
 
 /// Where an operand's elements come from.
@@ -40,19 +42,17 @@ pub(crate) struct Dense<'a, T> {
 
 impl<T: Float> Source<T::Acc> for Dense<'_, T> {
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
-        widened(&self.data[line * self.stride + from..][..buffer.len()], buffer)
+        let start = line * self.stride + from;
+        ask_ahead(self.data, start, self.stride, buffer.len());
+        widened(&self.data[start..][..buffer.len()], buffer)
     }
 }
 
-/// The elements in the wider type: as they are if they are stored in it, or in `buffer`.
-pub(crate) fn widened<'a, T: Float>(stored: &'a [T], buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
-    match T::as_acc(stored) {
-        Some(stored) => stored,
-        None => {
-            T::widen(stored, buffer);
-            buffer
-        }
-    }
+/// Lines are read one after the other, but they are too far apart for the processor to notice:
+/// while one is read, ask for the one after the next.
+pub(crate) fn ask_ahead<T>(data: &[T], start: usize, stride: usize, len: usize) {
+    let ahead = start + 2 * stride;
+    prefetch(data.get(ahead..ahead + len).unwrap_or_default());
 }
 
 /// One side of a product. Its *lanes* are the rows of the left side or the columns of the right
@@ -94,11 +94,12 @@ pub(crate) enum LaneSums<'a, A> {
     Right(&'a mut [A]),
 }
 
-/// Depth of a block: short enough for a tile's two panels to stay in the first-level cache.
-const DEPTH: usize = 256;
-/// Rows of a block of `left`: with `DEPTH`, what fits the second-level cache.
+/// Bytes of a lane in a block, which is its depth times the size of an element: short enough for a
+/// tile's two panels to stay near the processor, long enough for the sums to be touched rarely.
+const LANE_BYTES: usize = 2048;
+/// Rows of a block of `left`: with `LANE_BYTES`, what fits the second-level cache.
 const ROWS: usize = 144;
-/// Columns of a block of `right`: with `DEPTH`, what fits the last-level cache.
+/// Columns of a block of `right`: with `LANE_BYTES`, what fits the last-level cache.
 const COLUMNS: usize = 4096;
 /// Columns between two calls of `finish`: with `ROWS`, what fits the second-level cache.
 const GROUP: usize = 512;
@@ -196,9 +197,7 @@ struct Block<'a, A> {
 impl<A: Real> Block<'_, A> {
     /// Fill `sums`, `[rows, columns]`.
     fn run<X: Send>(mut self, sums: &mut [A], extra: &mut [X], finish: Finish<A, X>) -> Result<()> {
-        let Product { k, left, right, .. } = *self.product;
-        let (mr, nr) = (self.micro.rows, self.micro.columns);
-        let (height, width) = (self.rows.len(), self.columns.len());
+        let (k, height, width) = (self.product.k, self.rows.len(), self.columns.len());
         if height == 0 || width == 0 {
             return Ok(());
         }
@@ -210,78 +209,115 @@ impl<A: Real> Block<'_, A> {
             return Ok(());
         }
         let threads = rayon::current_num_threads();
-        let depth_step = even(k, DEPTH, 1);
-        let row_step = even(height.div_ceil(threads), ROWS, mr);
-        let column_step = even(width, COLUMNS, nr);
-        let mut right_block =
-            CpuBuffer::scratch("gemm", column_step * depth_step * size_of::<A>())?;
+        let depth_step = even(k, LANE_BYTES / size_of::<A>(), 1);
+        let row_step = even(height.div_ceil(threads), ROWS, self.micro.rows);
+        let column_step = even(width, COLUMNS, self.micro.columns);
+        let mut packed = CpuBuffer::scratch("gemm", column_step * depth_step * size_of::<A>())?;
         for columns in blocks(self.columns.clone(), column_step) {
             for depth in blocks(0..k, depth_step) {
-                let panels = columns.len().div_ceil(nr);
-                let panel_len = nr * depth.len();
-                let packed = &mut right_block.of_mut::<A>()[..panels * panel_len];
-                // Packed in groups of panels, whose lines are long enough to be worth a call.
-                let panels_per_group = GROUP.div_ceil(nr);
-                let pack_group = |(i, packed): (usize, &mut [A])| {
-                    let start = columns.start + i * panels_per_group * nr;
-                    let lanes = start..(start + panels_per_group * nr).min(columns.end);
-                    pack(right, nr, lanes, depth.clone(), packed)
-                };
-                let groups = packed.par_chunks_mut(panels_per_group * panel_len).enumerate();
-                match self.right_sums.as_deref_mut() {
-                    None => groups.try_for_each(pack_group)?,
-                    Some(sums) => groups
-                        .zip(sums[columns.clone()].par_chunks_mut(panels_per_group * nr))
-                        .try_for_each(|((i, packed), sums)| {
-                            pack_group((i, packed))?;
-                            add_depth(packed, panel_len, nr, sums);
-                            Ok(())
-                        })?,
-                }
-                let packed = &*packed;
-                let mut left_sums: Vec<&mut [A]> = match &mut self.left_sums {
-                    Some(sums) if columns.start == self.columns.start => {
-                        sums[self.rows.clone()].chunks_mut(row_step).collect()
-                    }
+                let len = columns.len().next_multiple_of(self.micro.columns) * depth.len();
+                let packed = &mut packed.of_mut::<A>()[..len];
+                self.pack_right(columns.clone(), depth.clone(), packed)?;
+                // The left side is packed once per block of columns, but summed only once.
+                let first = columns.start == self.columns.start;
+                let mut left_sums: Vec<&mut [A]> = match self.left_sums.as_deref_mut() {
+                    Some(sums) if first => sums[self.rows.clone()].chunks_mut(row_step).collect(),
                     _ => (0..height.div_ceil(row_step)).map(|_| &mut [][..]).collect(),
                 };
-                let tile_rows = |(i, ((sums, extra), left_sums)): (
-                    usize,
-                    ((&mut [A], &mut [X]), &mut &mut [A]),
-                )| {
-                    let start = self.rows.start + i * row_step;
-                    let rows = start..start + extra.len();
-                    let left_len = rows.len().next_multiple_of(mr) * depth.len();
-                    let mut left_block = CpuBuffer::scratch("gemm", left_len * size_of::<A>())?;
-                    let left_packed = left_block.of_mut::<A>();
-                    pack(left, mr, rows, depth.clone(), left_packed)?;
-                    add_depth(left_packed, mr * depth.len(), mr, left_sums);
-                    let tiles = Tiles {
-                        micro: self.micro,
-                        depth: depth.len(),
-                        left: left_packed,
-                        right: packed,
-                        stride: width,
-                        add: depth.start > 0,
-                    };
-                    for group in blocks(0..columns.len(), panels_per_group * nr) {
-                        let offset = columns.start - self.columns.start;
-                        tiles.run(group.clone(), &mut sums[offset..]);
-                        if depth.end == k {
-                            let columns = columns.start + group.start..columns.start + group.end;
-                            let local = offset + group.start..offset + group.end;
-                            for (row, x) in sums.chunks_mut(width).zip(&mut *extra) {
-                                finish(x, columns.clone(), &mut row[local.clone()]);
-                            }
-                        }
-                    }
-                    Ok(())
+                let strip = Strip {
+                    micro: self.micro,
+                    product: self.product,
+                    block: self.columns.clone(),
+                    columns: columns.clone(),
+                    depth: depth.clone(),
+                    right: packed,
                 };
                 sums.par_chunks_mut(row_step * width)
                     .zip(extra.par_chunks_mut(row_step))
-                    .zip(left_sums.par_iter_mut())
+                    .zip(&mut left_sums)
                     .enumerate()
-                    .try_for_each(tile_rows)?;
+                    .try_for_each(|(i, ((sums, extra), left_sums))| {
+                        strip.run(self.rows.start + i * row_step, sums, extra, finish, left_sums)
+                    })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pack a block of the right side, in groups of panels whose lines are long enough to be
+    /// worth a call.
+    fn pack_right(
+        &mut self,
+        columns: Range<usize>,
+        depth: Range<usize>,
+        packed: &mut [A],
+    ) -> Result<()> {
+        let (right, nr) = (self.product.right, self.micro.columns);
+        let (group, pack) = (GROUP.next_multiple_of(nr), self.micro.pack_right);
+        let pack_group = |(i, packed): (usize, &mut [A])| {
+            let start = columns.start + i * group;
+            pack(right, start..(start + group).min(columns.end), depth.clone(), packed)
+        };
+        let groups = packed.par_chunks_mut(group * depth.len()).enumerate();
+        match self.right_sums.as_deref_mut() {
+            None => groups.try_for_each(pack_group),
+            Some(sums) => groups.zip(sums[columns.clone()].par_chunks_mut(group)).try_for_each(
+                |((i, packed), sums)| {
+                    pack_group((i, packed))?;
+                    add_depth(packed, nr * depth.len(), nr, sums);
+                    Ok(())
+                },
+            ),
+        }
+    }
+}
+
+/// A packed block of the right side, to be multiplied by rows of the left one.
+struct Strip<'a, A> {
+    micro: &'a Micro<A>,
+    product: &'a Product<'a, A>,
+    /// The columns of the sums.
+    block: Range<usize>,
+    /// The columns and the part of the depth that are packed.
+    columns: Range<usize>,
+    depth: Range<usize>,
+    right: &'a [A],
+}
+
+impl<A: Real> Strip<'_, A> {
+    /// The rows from `first` on, one for each `extra`, all in one thread.
+    fn run<X>(
+        &self,
+        first: usize,
+        sums: &mut [A],
+        extra: &mut [X],
+        finish: Finish<A, X>,
+        left_sums: &mut [A],
+    ) -> Result<()> {
+        let (mr, depth, width) = (self.micro.rows, self.depth.len(), self.block.len());
+        let len = extra.len().next_multiple_of(mr) * depth;
+        let mut packed = CpuBuffer::scratch("gemm", len * size_of::<A>())?;
+        let packed = packed.of_mut::<A>();
+        let rows = first..first + extra.len();
+        (self.micro.pack_left)(self.product.left, rows, self.depth.clone(), packed)?;
+        add_depth(packed, mr * depth, mr, left_sums);
+        let tiles = Tiles {
+            micro: self.micro,
+            depth,
+            left: packed,
+            right: self.right,
+            stride: width,
+            add: self.depth.start > 0,
+        };
+        let offset = self.columns.start - self.block.start;
+        for group in blocks(0..self.columns.len(), GROUP.next_multiple_of(self.micro.columns)) {
+            tiles.run(group.clone(), &mut sums[offset..]);
+            if self.depth.end == self.product.k {
+                let columns = self.columns.start + group.start..self.columns.start + group.end;
+                for (row, x) in sums.chunks_mut(width).zip(&mut *extra) {
+                    let piece = &mut row[offset + group.start..offset + group.end];
+                    finish(x, columns.clone(), piece);
+                }
             }
         }
         Ok(())
@@ -305,10 +341,16 @@ impl<A: Real> Job for AddDepth<'_, A> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
+        // A block's sums first, then theirs: the error grows with neither alone.
+        let mut block = [A::ZERO; LANES_MAX];
+        let block = &mut block[..self.width];
         for step in self.panel.chunks_exact(self.width) {
-            for (sum, x) in self.sums.iter_mut().zip(step) {
+            for (sum, x) in block.iter_mut().zip(step) {
                 *sum += *x;
             }
+        }
+        for (sum, x) in self.sums.iter_mut().zip(block) {
+            *sum += *x;
         }
     }
 }
@@ -330,7 +372,7 @@ impl<A: Real> Tiles<'_, A> {
     /// first row and column of the blocks.
     fn run(&self, columns: Range<usize>, sums: &mut [A]) {
         let (mr, nr) = (self.micro.rows, self.micro.columns);
-        let height = (sums.len() + self.stride - 1) / self.stride;
+        let height = sums.len().div_ceil(self.stride);
         for column in columns.clone().step_by(nr) {
             let right = &self.right[column * self.depth..(column + nr) * self.depth];
             let width = nr.min(columns.end - column);

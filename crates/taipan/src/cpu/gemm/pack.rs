@@ -7,52 +7,82 @@ use crate::cpu::CpuBuffer;
 use crate::dtype::Real;
 use crate::error::Result;
 
-/// Pack `lanes × depth` of an operand into panels of `width` lanes, each panel step by step along
-/// the depth; the last panel is filled up with zeros.
-pub(super) fn pack<A: Real>(
+/// Pack `lanes × depth` of an operand into panels of `W` lanes, each panel step by step along the
+/// depth; the last panel is filled up with zeros.
+pub(super) fn pack<A: Real, const W: usize>(
     operand: Operand<A>,
-    width: usize,
     lanes: Range<usize>,
     depth: Range<usize>,
     packed: &mut [A],
 ) -> Result<()> {
-    let panel_len = width * depth.len();
+    let panel_len = W * depth.len();
     match operand.lines {
         Lines::Depth => {
             let mut buffer = CpuBuffer::scratch("gemm", lanes.len() * size_of::<A>())?;
             for (step, line) in depth.enumerate() {
                 let line = operand.source.read(line, lanes.start, buffer.of_mut());
-                let steps = packed.chunks_mut(panel_len).map(|panel| &mut panel[step * width..]);
-                for (to, from) in steps.zip(line.chunks(width)) {
-                    to[..from.len()].copy_from_slice(from);
-                    to[..width][from.len()..].fill(A::ZERO);
+                let (whole, rest) = line.as_chunks::<W>();
+                let mut panels = packed.chunks_mut(panel_len);
+                for (from, panel) in whole.iter().zip(&mut panels) {
+                    panel.as_chunks_mut::<W>().0[step] = *from;
+                }
+                if let (false, Some(panel)) = (rest.is_empty(), panels.next()) {
+                    let to = &mut panel.as_chunks_mut::<W>().0[step];
+                    to[..rest.len()].copy_from_slice(rest);
+                    to[rest.len()..].fill(A::ZERO);
                 }
             }
         }
         Lines::Lanes => {
             let mut buffer = CpuBuffer::scratch("gemm", panel_len * size_of::<A>())?;
-            for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(width)) {
-                let lines: Vec<&[A]> = buffer
-                    .of_mut::<A>()
-                    .chunks_mut(depth.len())
-                    .zip(first..lanes.end)
-                    .map(|(buffer, line)| operand.source.read(line, depth.start, buffer))
-                    .collect();
-                transpose(&lines, width, panel);
+            for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(W)) {
+                let mut lines = [&[][..]; W];
+                let buffers = buffer.of_mut::<A>().chunks_mut(depth.len());
+                for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end) {
+                    *to = operand.source.read(line, depth.start, buffer);
+                }
+                let panel = panel.as_chunks_mut::<W>().0;
+                match W.min(lanes.end - first) {
+                    width if width == W => transpose(lines, panel),
+                    width => transpose_some(&lines[..width], panel),
+                }
             }
         }
     }
     Ok(())
 }
 
-/// `panel[step][lane] = lines[lane][step]`, zero where there is no such lane.
-fn transpose<A: Real>(lines: &[&[A]], width: usize, panel: &mut [A]) {
-    for (lane, line) in lines.iter().enumerate() {
-        for (to, from) in panel.chunks_mut(width).zip(*line) {
-            to[lane] = *from;
+/// `panel[step][lane] = lines[lane][step]`, in squares that fit the registers.
+fn transpose<A: Real, const W: usize>(lines: [&[A]; W], panel: &mut [[A; W]]) {
+    const SIDE: usize = 4;
+    let (blocks, rest) = panel.as_chunks_mut::<SIDE>();
+    for lane in (0..W / SIDE * SIDE).step_by(SIDE) {
+        let lines: [&[[A; SIDE]]; SIDE] = std::array::from_fn(|i| lines[lane + i].as_chunks().0);
+        for (i, block) in blocks.iter_mut().enumerate() {
+            let square: [[A; SIDE]; SIDE] = std::array::from_fn(|j| lines[j][i]);
+            for (j, step) in block.iter_mut().enumerate() {
+                let to = &mut step[lane..lane + SIDE];
+                to.copy_from_slice(&square.map(|line| line[j]));
+            }
         }
     }
-    for to in panel.chunks_mut(width) {
-        to[lines.len()..].fill(A::ZERO);
+    let done = blocks.len() * SIDE;
+    for lane in W / SIDE * SIDE..W {
+        for (step, from) in blocks.as_flattened_mut().iter_mut().zip(lines[lane]) {
+            step[lane] = *from;
+        }
+    }
+    for (i, step) in rest.iter_mut().enumerate() {
+        *step = lines.map(|line| line[done + i]);
+    }
+}
+
+/// [`transpose`] where some lanes do not exist: those are zero.
+fn transpose_some<A: Real, const W: usize>(lines: &[&[A]], panel: &mut [[A; W]]) {
+    for (i, step) in panel.iter_mut().enumerate() {
+        step[lines.len()..].fill(A::ZERO);
+        for (to, line) in step.iter_mut().zip(lines) {
+            *to = line[i];
+        }
     }
 }

@@ -16,10 +16,13 @@ const ROUND: f32 = 1.5 * (1 << 23) as f32;
 /// The bias of the exponent.
 const BIAS: f32 = 127.0;
 
-/// p of eʳ = 1 + r + r²·p(r) for |r| ≤ ln(2)/2: minimax relative to eʳ - 1, error 2⁻²⁵·⁸.
-const EXP: [f32; 5] = [0.5, 0.16666548, 0.04166685, 0.008366053, 0.0013898712];
+/// 2²⁴, which makes any subnormal number normal, and loses nothing on the way back.
+const UP: f32 = (1 << 24) as f32;
 
-/// p of ln(1+f) = f - f²/2 + f³·p(f) for √½ ≤ 1+f ≤ √2: minimax, relative error 2⁻²⁷.
+/// p of eʳ - 1 = r + r²·p(r) for |r| ≤ ln(2)/2: minimax but for the ½, relative error 2⁻²⁵·⁹.
+const EXP: [f32; 5] = [0.5, 0.16666543, 0.041666858, 0.008366693, 0.001389888];
+
+/// p of ln(1+f) = f + f²·p(f) for √½ ≤ 1+f ≤ √2: minimax but for the -½, relative error 2⁻²⁷·³.
 const LN: [f32; 9] = [
     -0.5,
     0.3333333,
@@ -32,14 +35,11 @@ const LN: [f32; 9] = [
     -0.076357506,
 ];
 
-/// p of tanh(x) = x + x³·p(x²) for |x| ≤ ½: minimax, relative error 2⁻²⁵·⁹.
-const TANH: [f32; 4] = [-0.33332947, 0.13320725, -0.052671812, 0.01643758];
-
 /// p of erf(x) = x + x·p(x²) for |x| ≤ 0.9: minimax, relative error 2⁻²⁵·¹.
 const ERF_SMALL: [f32; 6] =
     [0.12837915, -0.37612525, 0.11282141, -0.026778908, 0.0050119627, -0.000609036];
 
-/// p of erf(x) = 1 - exp(p(x)) for x from 0.9 to 4.1: minimax, error 2⁻²⁴·⁷.
+/// p of erf(x) = 1 - exp(p(x)) for x from 0.9 to 4.1: minimax, error 2⁻²⁴·⁸.
 const ERF_LARGE: [f32; 6] =
     [-0.0018776538, -1.1201907, -0.65075535, -0.09110911, 0.015579027, -0.0012515591];
 
@@ -74,12 +74,11 @@ fn exp_scaled<I: Isa>(x: f32, k: f32) -> f32 {
     power.fma::<I>(exp_m1_reduced::<I>(r), power)
 }
 
-/// eˣ for x ≤ 0. The last multiplication is the one that may round to a subnormal number.
+/// `UP`·eˣ for x ≤ 0: the factor keeps it from being subnormal.
 #[inline(always)]
-fn exp_nonpositive<I: Isa>(x: f32) -> f32 {
-    const DOWN: f32 = 1.0 / (1 << 24) as f32;
+fn exp_nonpositive_up<I: Isa>(x: f32) -> f32 {
     let x = if x < -104.0 { -104.0 } else { x };
-    exp_scaled::<I>(x, 24.0) * DOWN
+    exp_scaled::<I>(x, 24.0)
 }
 
 /// k such that 2⁻ᵏ·x is from √½ to √2, for normal x > 0.
@@ -99,7 +98,7 @@ fn ln_scaled<I: Isa>(k: f32, f: f32) -> f32 {
 }
 
 impl Math for f32 {
-    /// 2ⁿ·eʳ, multiplied by two halves of 2ⁿ: the result may be subnormal, or 2ⁿ too large.
+    /// 2ⁿ·eʳ, with 2ⁿ in two factors: it may be too large for one, or the result subnormal.
     #[inline(always)]
     fn exp<I: Isa>(self) -> f32 {
         let x = if self > 89.0 { 89.0 } else { self };
@@ -125,12 +124,11 @@ impl Math for f32 {
     /// k·ln 2 + ln(1+f) where x = 2ᵏ·(1+f).
     #[inline(always)]
     fn ln<I: Isa>(self) -> f32 {
-        const UP: f32 = (1 << 23) as f32;
         let subnormal = self < f32::MIN_POSITIVE;
         let x = if subnormal { self * UP } else { self };
         let k = exponent(x);
         let f = f32::from_bits(x.to_bits().wrapping_sub((k << 23) as u32)) - 1.0;
-        let k = k as f32 - if subnormal { 23.0 } else { 0.0 };
+        let k = k as f32 - if subnormal { 24.0 } else { 0.0 };
         let result = ln_scaled::<I>(k, f);
         // ln(∞) = ∞, and NaN stays.
         let result = if self < f32::INFINITY { result } else { self };
@@ -153,30 +151,34 @@ impl Math for f32 {
         if self == -1.0 { f32::NEG_INFINITY } else { result }
     }
 
-    /// x + x³·p(x²) for |x| < ½; above that, 1 - 2 / (e²ˣ + 1) with the sign of x.
+    /// (1 - e) / (1 + e) where e = e⁻²ˣ = 2ⁿ·eʳ, for x ≥ 0; it is odd. Each of the two is made
+    /// from 2ⁿ·(eʳ - 1), so that it is rounded once.
     #[inline(always)]
     fn tanh<I: Isa>(self) -> f32 {
         let x = self.abs();
         let x = if x > 10.0 { 10.0 } else { x };
-        let square = x * x;
-        let small =
-            (self * square).fma::<I>(polynomial::<I, _, _>(square, square * square, TANH), self);
-        let large = 1.0 - 2.0 / (exp_scaled::<I>(2.0 * x, 0.0) + 1.0);
-        if x < 0.55 { small } else { large.copysign(self) }
+        let (n, r) = reduce::<I>(-2.0 * x, BIAS);
+        let power = pow2(n);
+        let exp_m1 = exp_m1_reduced::<I>(r);
+        let negated = power.fma::<I>(exp_m1, power - 1.0);
+        let above = power.fma::<I>(exp_m1, power + 1.0);
+        (negated / above).copysign(self)
     }
 
-    /// 1 - e / (1 + e) for x ≥ 0 and e - e·e / (1 + e) for x < 0, where e = e^-|x|.
+    /// 1 - y for x ≥ 0 and e - e·y for x < 0, where e = e^-|x| and y = e / (1 + e): where e is
+    /// small, and 1 + e a coarse rounding, y counts for little.
     #[inline(always)]
     fn sigmoid<I: Isa>(self) -> f32 {
-        let e = exp_nonpositive::<I>(-self.abs());
-        let scale = if self < 0.0 { e } else { 1.0 };
-        (-scale).fma::<I>(e / (1.0 + e), scale)
+        let e_up = exp_nonpositive_up::<I>(-self.abs());
+        let y = e_up / (UP + e_up);
+        let scale = if self < 0.0 { e_up / UP } else { 1.0 };
+        (-scale).fma::<I>(y, scale)
     }
 
     /// max(x, 0) + ln(1 + e) where e = e^-|x|; above √2, 1 + e is halved for the logarithm.
     #[inline(always)]
     fn softplus<I: Isa>(self) -> f32 {
-        let e = exp_nonpositive::<I>(-self.abs());
+        let e = exp_nonpositive_up::<I>(-self.abs()) / UP;
         let halve = e > SQRT_2 - 1.0;
         let k = if halve { 1.0 } else { 0.0 };
         let f = if halve { 0.5 * e - 0.5 } else { e };
@@ -184,6 +186,7 @@ impl Math for f32 {
         positive + ln_scaled::<I>(k, f)
     }
 
+    /// x + x·p(x²) or 1 - exp(p(x)), with the sign of x.
     #[inline(always)]
     fn erf<I: Isa>(self) -> f32 {
         let x = self.abs();

@@ -1,1 +1,186 @@
+use super::Math;
+use crate::cpu::isa::{Isa, Job, Level, dispatch_on};
 
+#[derive(Clone, Copy, Debug)]
+enum Function {
+    Exp,
+    ExpM1,
+    Ln,
+    Ln1p,
+    Tanh,
+    Sigmoid,
+    Softplus,
+    Erf,
+}
+use Function::*;
+
+const ALL: [Function; 8] = [Exp, ExpM1, Ln, Ln1p, Tanh, Sigmoid, Softplus, Erf];
+
+/// A function over a slice, as the kernels apply it.
+struct Map<'a, T>(Function, &'a [T], &'a mut [T]);
+
+impl<T: Math> Job for Map<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Map(function, input, output) = self;
+        macro_rules! map {
+            ($name:ident) => {
+                for (y, x) in output.iter_mut().zip(input) {
+                    *y = x.$name::<I>();
+                }
+            };
+        }
+        // Through a generic type, where `x.exp()` is the trait's and not the standard library's.
+        match function {
+            Exp => map!(exp),
+            ExpM1 => map!(exp_m1),
+            Ln => map!(ln),
+            Ln1p => map!(ln_1p),
+            Tanh => map!(tanh),
+            Sigmoid => map!(sigmoid),
+            Softplus => map!(softplus),
+            Erf => map!(erf),
+        }
+    }
+}
+
+fn apply<T: Math>(level: Level, function: Function, input: &[T]) -> Vec<T> {
+    let mut output = input.to_vec();
+    dispatch_on(level, Map(function, input, &mut output));
+    output
+}
+
+/// What a function should give, to double precision.
+fn reference(function: Function, x: f64) -> f64 {
+    let e = libm::exp(-x.abs());
+    match function {
+        Exp => libm::exp(x),
+        ExpM1 => libm::expm1(x),
+        Ln => libm::log(x),
+        Ln1p => libm::log1p(x),
+        Tanh => libm::tanh(x),
+        Sigmoid => (if x < 0.0 { e } else { 1.0 }) / (1.0 + e),
+        Softplus => (if x > 0.0 { x } else { 0.0 }) + libm::log1p(e),
+        Erf => libm::erf(x),
+    }
+}
+
+/// Whether both are NaN, or zeros of the same sign, or neither is either.
+fn same_kind(a: f64, b: f64) -> bool {
+    a.is_nan() == b.is_nan()
+        && (b != 0.0 || (a == 0.0 && a.is_sign_negative() == b.is_sign_negative()))
+}
+
+/// The distance of `y` from `want` in units of the last place of `want`, where infinity stands
+/// for 2¹²⁸, the first number too large.
+fn error_f32(y: f32, want: f64) -> f64 {
+    if !same_kind(y.into(), want) {
+        return f64::INFINITY;
+    }
+    if want.is_nan() {
+        return 0.0;
+    }
+    let too_large = 2.0_f64.powi(128);
+    let y = f64::from(y).clamp(-too_large, too_large);
+    let want = want.clamp(-too_large, too_large);
+    let exponent = (want.to_bits() >> 52 & 0x7ff) as i32 - 1023;
+    (y - want).abs() / 2.0_f64.powi(exponent.clamp(-126, 127) - 23)
+}
+
+/// The number of steps from `y` to `want`, from one floating-point number to the next.
+fn error_f64(y: f64, want: f64) -> u64 {
+    let position = |x: f64| {
+        let magnitude = x.abs().to_bits() as i64;
+        if x.is_sign_negative() { -magnitude } else { magnitude }
+    };
+    match same_kind(y, want) {
+        true if want.is_nan() => 0,
+        true => position(y).abs_diff(position(want)),
+        false => u64::MAX,
+    }
+}
+
+/// `count` mantissas of `bits` bits, evenly spaced from all zeros to all ones.
+fn mantissas(bits: u32, count: u64) -> impl Iterator<Item = u64> {
+    let ones = (1_u128 << bits) - 1;
+    (0..count).map(move |i| (ones * u128::from(i) / u128::from(count - 1)) as u64)
+}
+
+/// Every function of every number of `input`, at every level, within 2 ulp.
+fn check_f32(input: &[f32]) {
+    for function in ALL {
+        let want: Vec<f64> = input.iter().map(|x| reference(function, f64::from(*x))).collect();
+        for level in Level::available() {
+            let output = apply(level, function, input);
+            for ((x, y), want) in input.iter().zip(output).zip(&want) {
+                let error = error_f32(y, *want);
+                assert!(
+                    error <= 2.0,
+                    "{function:?}({x:e}) on {level:?}: {y:e}, not {want:e}: {error} ulp"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_functions_are_within_two_ulp() {
+    let numbers =
+        |head: u32| mantissas(23, 2048).map(move |m| f32::from_bits(head << 23 | m as u32));
+    check_f32(&(0..1 << 9).flat_map(numbers).collect::<Vec<_>>());
+}
+
+#[test]
+fn f32_results_pass_through_the_subnormal_numbers_and_to_infinity() {
+    check_f32(&(0..1 << 20).map(|i| -105.0 + i as f32 / 5400.0).collect::<Vec<_>>());
+}
+
+#[test]
+fn f64_functions_are_within_four_ulp() {
+    let numbers = |head: u64| mantissas(52, 256).map(move |m| f64::from_bits(head << 52 | m));
+    let input: Vec<f64> = (0..1 << 12).flat_map(numbers).collect();
+    for function in ALL {
+        let want: Vec<f64> = input.iter().map(|x| reference(function, *x)).collect();
+        for level in Level::available() {
+            let output = apply(level, function, &input);
+            for ((x, y), want) in input.iter().zip(output).zip(&want) {
+                let error = error_f64(y, *want);
+                assert!(
+                    error <= 4,
+                    "{function:?}({x:e}) on {level:?}: {y:e}, not {want:e}: {error} ulp"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn special_values() {
+    const INF: f64 = f64::INFINITY;
+    const NAN: f64 = f64::NAN;
+    let cases: [(Function, &[(f64, f64)]); 8] = [
+        (Exp, &[(-INF, 0.0), (-0.0, 1.0), (0.0, 1.0), (1e3, INF), (INF, INF)]),
+        (ExpM1, &[(-INF, -1.0), (-0.0, -0.0), (0.0, 0.0), (1e3, INF), (INF, INF)]),
+        (Ln, &[(-INF, NAN), (-1.0, NAN), (-0.0, -INF), (0.0, -INF), (1.0, 0.0), (INF, INF)]),
+        (Ln1p, &[(-INF, NAN), (-2.0, NAN), (-1.0, -INF), (-0.0, -0.0), (0.0, 0.0), (INF, INF)]),
+        (Tanh, &[(-INF, -1.0), (-30.0, -1.0), (-0.0, -0.0), (0.0, 0.0), (30.0, 1.0), (INF, 1.0)]),
+        (Sigmoid, &[(-INF, 0.0), (-0.0, 0.5), (0.0, 0.5), (50.0, 1.0), (INF, 1.0)]),
+        (Softplus, &[(-INF, 0.0), (50.0, 50.0), (INF, INF)]),
+        (Erf, &[(-INF, -1.0), (-10.0, -1.0), (-0.0, -0.0), (0.0, 0.0), (10.0, 1.0), (INF, 1.0)]),
+    ];
+    for (function, cases) in cases {
+        for (x, want) in cases.iter().copied().chain([(NAN, NAN), (-NAN, NAN)]) {
+            for level in Level::available() {
+                // A whole vector of it, and a remainder that is not.
+                for y in apply(level, function, &[x; 35]) {
+                    assert_eq!(error_f64(y, want), 0, "{function:?}({x}) on {level:?}: {y}");
+                }
+                for y in apply(level, function, &[x as f32; 35]) {
+                    assert_eq!(error_f32(y, want), 0.0, "{function:?}({x}_f32) on {level:?}: {y}");
+                }
+            }
+        }
+    }
+}

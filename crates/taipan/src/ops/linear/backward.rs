@@ -9,12 +9,12 @@ use super::forward::Linear;
 use super::{Layout, OP, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, gemm, widened};
-use crate::dtype::{Float, Real, with_dtype};
+use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, ask_ahead, gemm};
+use crate::cpu::threads::for_pieces;
+use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::{Kernel, View, run, run_one};
 use crate::ops::function::Function;
-use crate::ops::unary::UnaryGrad;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -51,6 +51,13 @@ impl<'a> Backward<'a> {
     pub(super) fn dw(&self, x: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
         let Self { layout, function, sizes, .. } = *self;
         let mut results = vec![self.specs[1].clone()];
+        if bias && sizes.k == 0 {
+            // No product is there to take the sums along.
+            return Ok((
+                run_one(&WeightGrad { layout, function, sizes, results }, &self.inputs(x))?,
+                Some(self.dbias()?),
+            ));
+        }
         results.extend(bias.then(|| self.specs[2].clone()));
         let kernel = WeightGrad { layout, function, sizes, results };
         let mut grads = run(&kernel, &self.inputs(x))?.into_iter();
@@ -60,13 +67,17 @@ impl<'a> Backward<'a> {
 
     /// `dbias` alone, for a weight that is not trained.
     pub(super) fn dbias(&self) -> Result<Tensor> {
-        let inputs: Vec<&Tensor> = [self.dy].into_iter().chain(self.kept).collect();
-        let grad_pre = run_one(&UnaryGrad(self.function), &inputs)?;
-        grad_pre.sum_dims(&(0..grad_pre.rank() - 1).collect::<Vec<_>>())
+        let kernel = BiasGrad { function: self.function, bias: self.specs[2].clone() };
+        run_one(&kernel, &self.upstream().collect::<Vec<_>>())
+    }
+
+    /// What `grad_pre` is computed from.
+    fn upstream(&self) -> impl Iterator<Item = &Tensor> {
+        [self.dy].into_iter().chain(self.kept)
     }
 
     fn inputs<'b>(&'b self, other: &'b Tensor) -> Vec<&'b Tensor> {
-        [self.dy, other].into_iter().chain(self.kept).collect()
+        [other].into_iter().chain(self.upstream()).collect()
     }
 }
 
@@ -79,7 +90,7 @@ struct GradPre<'a, T> {
 }
 
 impl<'a, T: Float> GradPre<'a, T> {
-    /// From the inputs `dy`, one that is not needed here, and what was kept.
+    /// From the inputs `dy` and perhaps what was kept.
     fn new(
         function: Function,
         sizes: Sizes,
@@ -88,7 +99,7 @@ impl<'a, T: Float> GradPre<'a, T> {
     ) -> Self {
         let Sizes { m, n, .. } = sizes;
         let part = |view: &View<'a, &'a CpuBuffer>| &view.of::<T>()[entry * m * n..][..m * n];
-        Self { function, dy: part(&inputs[0]), kept: inputs.get(2).map(part), n }
+        Self { function, dy: part(&inputs[0]), kept: inputs.get(1).map(part), n }
     }
 }
 
@@ -96,27 +107,24 @@ impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
         let at = line * self.n + from..line * self.n + from + buffer.len();
         let dy = &self.dy[at.clone()];
+        ask_ahead(self.dy, at.start, self.n, at.len());
         let Some(kept) = self.kept else {
             return widened(dy, buffer); // φ' is 1
         };
-        T::widen(dy, buffer);
-        let kept = &kept[at];
-        if let Some(kept) = T::as_acc(kept) {
-            self.function.slope(kept, buffer);
-            return buffer;
-        }
-        const BLOCK: usize = 256;
-        let mut wide = [T::Acc::ZERO; BLOCK];
-        for (kept, dy) in kept.chunks(BLOCK).zip(buffer.chunks_mut(BLOCK)) {
-            let wide = &mut wide[..kept.len()];
-            T::widen(kept, wide);
-            self.function.slope(wide, dy);
+        ask_ahead(kept, at.start, self.n, at.len());
+        const BLOCK: usize = 512;
+        let [mut wide_dy, mut wide_kept] = [[T::Acc::ZERO; BLOCK]; 2];
+        let inputs = dy.chunks(BLOCK).zip(kept[at].chunks(BLOCK));
+        for ((dy, kept), out) in inputs.zip(buffer.chunks_mut(BLOCK)) {
+            let dy = widened(dy, &mut wide_dy[..out.len()]);
+            let kept = widened(kept, &mut wide_kept[..out.len()]);
+            self.function.slope(kept, dy, out);
         }
         buffer
     }
 }
 
-/// `dx = grad_pre·wᵀ`; inputs `dy`, `w` and perhaps what was kept.
+/// `dx = grad_pre·wᵀ`; inputs `w`, `dy` and perhaps what was kept.
 struct InputGrad {
     layout: Layout,
     function: Function,
@@ -137,8 +145,8 @@ impl Kernel for InputGrad {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.x.dtype(), T: Float => {
             for (entry, dx) in outputs[0].of_mut::<T>().chunks_mut((m * k).max(1)).enumerate() {
-                let grad_pre = GradPre::<T>::new(self.function, self.sizes, inputs, entry);
-                let w = self.sizes.weight(self.layout, inputs[1].of::<T>(), entry);
+                let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
+                let w = self.sizes.weight(self.layout, inputs[0].of::<T>(), entry);
                 let lines = match self.layout {
                     Layout::Kn => Lines::Lanes,
                     Layout::Nk => Lines::Depth,
@@ -157,7 +165,7 @@ impl Kernel for InputGrad {
     }
 }
 
-/// `dw = xᵀ·grad_pre` and, if `results` has a second, `dbias`; inputs `dy`, `x` and perhaps what
+/// `dw = xᵀ·grad_pre` and, if `results` has a second, `dbias`; inputs `x`, `dy` and perhaps what
 /// was kept.
 struct WeightGrad {
     layout: Layout,
@@ -183,9 +191,9 @@ impl Kernel for WeightGrad {
             let mut sums = vec![<T as Float>::Acc::ZERO; if dbias.is_empty() { 0 } else { n }];
             for entry in 0..self.sizes.entries {
                 let dw = &mut dw[0].of_mut::<T>()[entry * k * n..][..k * n];
-                let x = Dense { data: &inputs[1].of::<T>()[entry * m * k..][..m * k], stride: k };
+                let x = Dense { data: &inputs[0].of::<T>()[entry * m * k..][..m * k], stride: k };
                 let x = Operand { source: &x, lines: Lines::Depth };
-                let grad_pre = GradPre::<T>::new(self.function, self.sizes, inputs, entry);
+                let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
                 let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
                 let (product, lane_sums) = match self.layout {
                     Layout::Kn => {
@@ -204,6 +212,47 @@ impl Kernel for WeightGrad {
             if let Some(dbias) = dbias.first_mut() {
                 T::narrow(&total, dbias.of_mut::<T>());
             }
+            Ok(())
+        })
+    }
+}
+
+/// `dbias` without a product; inputs `dy` and perhaps what was kept.
+struct BiasGrad {
+    function: Function,
+    bias: Spec,
+}
+
+impl Kernel for BiasGrad {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![self.bias.clone()])
+    }
+
+    /// Strips of columns in parallel, each in blocks of rows, as the products do it.
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        const STRIP: usize = 256;
+        const ROWS: usize = 512;
+        let n = self.bias.len();
+        let rows = inputs[0].spec.len() / n.max(1);
+        let sizes = Sizes { entries: 1, m: rows, k: 0, n };
+        with_dtype!(self.bias.dtype(), T: Float => {
+            let grad_pre = GradPre::<T>::new(self.function, sizes, inputs, 0);
+            for_pieces(outputs[0].of_mut::<T>(), STRIP, |start, dbias| {
+                let [mut total, mut block, mut line] = [[<T as Float>::Acc::ZERO; STRIP]; 3];
+                for first in (0..rows).step_by(ROWS) {
+                    block.fill(<T as Float>::Acc::ZERO);
+                    for row in first..rows.min(first + ROWS) {
+                        let line = grad_pre.read(row, start, &mut line[..dbias.len()]);
+                        fold::add(&mut block, line);
+                    }
+                    fold::add(&mut total, &block);
+                }
+                T::narrow(&total[..dbias.len()], dbias);
+            });
             Ok(())
         })
     }

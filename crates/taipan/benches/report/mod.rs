@@ -1,0 +1,152 @@
+//! What every benchmark shares: arguments, interleaved timing, the machine's peak, the report.
+//!
+//! Contenders run in turn, round after round, and each keeps its best time: on a shared machine
+//! the minimum is what the code costs, and the rest is the neighbours.
+
+use std::time::{Duration, Instant};
+
+/// What the command line asks for.
+pub struct Options {
+    json: bool,
+    pub threads: usize,
+}
+
+impl Options {
+    /// `[--json] [--device cpu] [--threads N]`; anything else ends the program with code 2.
+    pub fn parse() -> Options {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut options = Options { json: false, threads: cores };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--bench" => {} // cargo's own
+                "--json" => options.json = true,
+                "--device" => match args.next().as_deref() {
+                    Some("cpu") => {}
+                    other => refuse(&format!("--device is {other:?}, expected cpu")),
+                },
+                "--threads" => match args.next().and_then(|n| n.parse().ok()) {
+                    Some(n) if n > 0 => options.threads = n,
+                    _ => refuse("--threads takes a number from 1"),
+                },
+                other => refuse(&format!("{other} is unknown; --json, --device, --threads")),
+            }
+        }
+        options
+    }
+
+    /// Run `f` with the number of threads that was asked for.
+    pub fn with_threads<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
+        pool.expect("a thread pool").install(f)
+    }
+
+    /// Print one result.
+    pub fn report(&self, row: &Row) {
+        let Row { op, shape, dtype, ms, baseline, baseline_ms } = row;
+        let (threads, ratio) = (self.threads, ms / baseline_ms);
+        if self.json {
+            println!(
+                "{{\"op\":\"{op}\",\"shape\":\"{shape}\",\"dtype\":\"{dtype}\",\"device\":\"cpu\",\
+                 \"threads\":{threads},\"ms\":{ms:.4},\"baseline\":\"{baseline}\",\
+                 \"baseline_ms\":{baseline_ms:.4},\"ratio\":{ratio:.4}}}"
+            );
+        } else {
+            println!(
+                "{op:<18} {shape:<15} {dtype:<5} {ms:>9.3} ms  {ratio:>6.3} × {baseline} ({baseline_ms:.3} ms)"
+            );
+        }
+    }
+
+    /// Print a line for people.
+    pub fn say(&self, line: &str) {
+        if !self.json {
+            println!("{line}");
+        }
+    }
+}
+
+fn refuse(why: &str) -> ! {
+    eprintln!("bench: {why}");
+    std::process::exit(2)
+}
+
+/// One line of the report: a time and the one it is measured by.
+pub struct Row {
+    pub op: &'static str,
+    pub shape: String,
+    pub dtype: String,
+    pub ms: f64,
+    pub baseline: &'static str,
+    pub baseline_ms: f64,
+}
+
+/// A contender: prepares a run, and returns it for timing.
+pub type Contender<'a> = Box<dyn FnMut() -> Box<dyn FnOnce() + 'a> + 'a>;
+
+/// The best time of each contender in milliseconds.
+pub fn race(contenders: &mut [Contender]) -> Vec<f64> {
+    const ROUNDS: usize = 12;
+    const BUDGET: Duration = Duration::from_secs(12);
+    let mut best = vec![f64::INFINITY; contenders.len()];
+    let start = Instant::now();
+    for round in 0..ROUNDS {
+        for (best, contender) in best.iter_mut().zip(&mut *contenders) {
+            let run = contender();
+            let start = Instant::now();
+            run();
+            *best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        }
+        if round >= 2 && start.elapsed() > BUDGET {
+            break;
+        }
+    }
+    best
+}
+
+/// The machine's peak in GFLOP/s, f32 multiply-adds in registers, on all threads together.
+pub fn fma_peak(threads: usize) -> f64 {
+    use rayon::prelude::*;
+    const STEPS: usize = 4_000_000;
+    let mut best = 0f64;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let flops: usize =
+            (0..threads).into_par_iter().with_max_len(1).map(|_| fma_loop(STEPS)).sum();
+        best = best.max(flops as f64 / start.elapsed().as_secs_f64() / 1e9);
+    }
+    best
+}
+
+/// Do multiply-adds, and say how many operations they were.
+fn fma_loop(steps: usize) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::*;
+        use std::hint::black_box;
+        const CHAINS: usize = 12;
+
+        #[target_feature(enable = "avx2,fma")]
+        fn run(steps: usize) -> usize {
+            let (a, b) = (black_box(_mm256_set1_ps(0.999)), black_box(_mm256_set1_ps(0.001)));
+            let mut x = [_mm256_set1_ps(1.0); CHAINS];
+            for _ in 0..steps {
+                for x in &mut x {
+                    *x = _mm256_fmadd_ps(*x, a, b);
+                }
+            }
+            black_box(x);
+            steps * CHAINS * 8 * 2
+        }
+
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has the features.
+            return unsafe { run(steps) };
+        }
+    }
+    let mut x = [1f32; 32];
+    for _ in 0..steps {
+        x = std::hint::black_box(x.map(|x| x * 0.999 + 0.001));
+    }
+    steps * 32 * 2
+}

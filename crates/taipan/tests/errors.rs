@@ -1,0 +1,353 @@
+//! Each mistake a caller can make, and what the error says: the operation, what was found, what
+//! was expected.
+
+use taipan::{
+    Activation, DType, Device, Error, Result, Tensor, Weight, concat, linear, linear_backward,
+};
+
+const CPU: Device = Device::Cpu;
+
+/// Zeros of type f32.
+fn zeros(shape: &[usize]) -> Tensor {
+    Tensor::zeros(shape, DType::F32, &CPU).unwrap()
+}
+
+/// Zeros of a type.
+fn zeros_of(dtype: DType, shape: &[usize]) -> Tensor {
+    Tensor::zeros(shape, dtype, &CPU).unwrap()
+}
+
+/// Expect the mistake to be refused with this message.
+#[track_caller]
+fn refuses<T>(mistake: Result<T>, message: &str) {
+    match mistake {
+        Ok(_) => panic!("accepted, expected: {message}"),
+        Err(error) => assert_eq!(error.to_string(), message),
+    }
+}
+
+#[test]
+fn making_tensors() {
+    let device = &CPU;
+    refuses(Tensor::new(&[1f32, 2.0], &[3], device), "tensor: 2 values do not fill [3]");
+    refuses(Tensor::new(&[1f32], &[0], device), "tensor: 1 values do not fill [0]");
+    refuses(Tensor::new::<f32>(&[], &[], device), "tensor: 0 values do not fill []");
+    refuses(Tensor::arange(5, 3, DType::F32, device), "arange: the range 5..3 runs backwards");
+    refuses(
+        Tensor::rand(&[2], 1, DType::U32, device),
+        "rand: the type asked for is u32, expected a float",
+    );
+    refuses(
+        Tensor::randn(&[2], 1, DType::I64, device),
+        "randn: the type asked for is i64, expected a float",
+    );
+}
+
+#[test]
+fn sizes_that_overflow() {
+    let device = &CPU;
+    refuses(
+        Tensor::zeros(&[usize::MAX, 2], DType::F32, device),
+        "full: the size of [18446744073709551615, 2] in f32 overflows",
+    );
+    // In whatever order the zero comes.
+    for shape in [[1 << 40, 1 << 40, 0], [0, 1 << 40, 1 << 40], [1 << 40, 0, 1 << 40]] {
+        refuses(
+            Tensor::full(&shape, 1.0, DType::F32, device),
+            &format!("full: the size of {shape:?} in f32 overflows"),
+        );
+        refuses(
+            Tensor::new::<f32>(&[], &shape, device),
+            &format!("tensor: the size of {shape:?} in f32 overflows"),
+        );
+        refuses(
+            Tensor::rand(&shape, 1, DType::F16, device),
+            &format!("rand: the size of {shape:?} in f16 overflows"),
+        );
+        refuses(
+            zeros(&[0]).reshape(&shape),
+            &format!("reshape: the size of {shape:?} in f32 overflows"),
+        );
+    }
+    refuses(
+        Tensor::arange(i64::MIN, i64::MAX, DType::U32, device),
+        "arange: the size of [18446744073709551615] in u32 overflows",
+    );
+    // Results too large although the inputs are empty.
+    let (tall, wide) = (zeros(&[1 << 40, 0]), zeros(&[0, 1 << 40]));
+    refuses(
+        linear(&tall, &wide, None, Activation::None),
+        "linear: the size of [1099511627776, 1099511627776] in f32 overflows",
+    );
+    let (tall, wide) = (zeros(&[1 << 40, 1, 0]), zeros(&[1, 1 << 40, 0]));
+    refuses(tall.add(&wide), "add: the size of [1099511627776, 1099511627776, 0] in f32 overflows");
+    let wide = zeros_of(DType::F16, &[0, 1 << 61]);
+    refuses(wide.cast(DType::F64), "cast: the size of [0, 2305843009213693952] in f64 overflows");
+    let long = zeros_of(DType::F16, &[1 << 60, 0]);
+    refuses(
+        concat(&[&long, &long, &long, &long], 0),
+        "concat: the size of [4611686018427387904, 0] in f16 overflows",
+    );
+}
+
+/// More memory than any machine has: an error, not an abort.
+#[test]
+fn memory_that_does_not_exist() {
+    let bytes = 1usize << 60;
+    let memory = |op| Error::Memory { op, bytes, device: "cpu" };
+    let made = Tensor::zeros(&[1 << 58], DType::F32, &CPU);
+    assert_eq!(made.unwrap_err(), memory("full"));
+    refuses(
+        Tensor::rand(&[1 << 58], 1, DType::F32, &CPU),
+        "rand: 1152921504606846976 bytes could not be allocated on cpu",
+    );
+    let (x, w) = (zeros(&[1 << 29, 0]), zeros(&[0, 1 << 29]));
+    assert_eq!(linear(&x, &w, None, Activation::Gelu).unwrap_err(), memory("linear"));
+    let tracked = linear(&x.tracked(), &w, None, Activation::Gelu);
+    assert_eq!(tracked.unwrap_err(), memory("linear"));
+    // After the failure there is memory for what fits.
+    assert_eq!(zeros(&[3]).read_blocking::<f32>(), Ok(vec![0.0; 3]));
+}
+
+#[test]
+fn reading() {
+    refuses(zeros(&[2]).read_blocking::<f64>(), "read: the type asked for is f64, expected f32");
+    refuses(
+        zeros_of(DType::U32, &[2]).read_blocking::<i64>(),
+        "read: the type asked for is i64, expected u32",
+    );
+    refuses(zeros(&[2, 1]).item(), "item: the tensor is [2, 1], expected one element");
+    refuses(zeros(&[0]).item(), "item: the tensor is [0], expected one element");
+}
+
+#[test]
+fn linear_of_shapes_that_do_not_fit() {
+    let none = Activation::None;
+    let layer = |x: &[usize], w: &[usize], bias: Option<&[usize]>| {
+        linear(&zeros(x), &zeros(w), bias.map(zeros).as_ref(), none)
+    };
+    refuses(
+        layer(&[2, 3], &[4, 5], None),
+        "linear: the weight is [4, 5], expected […, k, n] with k = 3 for [2, 3]",
+    );
+    refuses(
+        linear(&zeros(&[2, 3]), Weight::nk(&zeros(&[3, 5])), None, none),
+        "linear: the weight is [3, 5], expected […, n, k] with k = 3 for [2, 3]",
+    );
+    refuses(layer(&[], &[3, 4], None), "linear: the input is [], expected 2 dimensions or more");
+    refuses(layer(&[3], &[3, 4], None), "linear: the input is [3], expected 2 dimensions or more");
+    refuses(layer(&[2, 3], &[3], None), "linear: the weight is [3], expected 2 dimensions or more");
+    refuses(layer(&[2, 3], &[], None), "linear: the weight is [], expected 2 dimensions or more");
+    refuses(layer(&[2, 3], &[3, 4], Some(&[3])), "linear: bias is [3], expected [4]");
+    refuses(layer(&[2, 3], &[3, 4], Some(&[1])), "linear: bias is [1], expected [4]");
+    refuses(layer(&[2, 3], &[3, 4], Some(&[])), "linear: bias is [], expected [4]");
+    refuses(layer(&[2, 3], &[3, 4], Some(&[2, 4])), "linear: bias is [2, 4], expected [4]");
+    refuses(
+        layer(&[2, 3], &[5, 3, 4], None),
+        "linear: the weight is [5, 3, 4], expected no leading dimensions or [] for [2, 3]",
+    );
+    refuses(
+        layer(&[5, 2, 3], &[4, 3, 4], None),
+        "linear: the weight is [4, 3, 4], expected no leading dimensions or [5] for [5, 2, 3]",
+    );
+    refuses(
+        layer(&[6, 5, 2, 3], &[5, 3, 4], None),
+        "linear: the weight is [5, 3, 4], expected no leading dimensions or [6, 5] for [6, 5, 2, 3]",
+    );
+}
+
+#[test]
+fn linear_of_mixed_types() {
+    let (f32, f16) = (DType::F32, DType::F16);
+    let layer = |x: DType, w: DType, bias: DType| {
+        let bias = zeros_of(bias, &[4]);
+        linear(&zeros_of(x, &[2, 3]), &zeros_of(w, &[3, 4]), Some(&bias), Activation::Relu)
+    };
+    refuses(layer(f32, f16, f32), "linear: the weight is f16, expected f32");
+    refuses(layer(f16, f32, f32), "linear: the weight is f32, expected f16");
+    refuses(layer(f32, f32, f16), "linear: bias is f16, expected f32");
+    refuses(layer(DType::U32, f32, f32), "linear: the input is u32, expected a float");
+    refuses(layer(f32, DType::I64, f32), "linear: the weight is i64, expected f32");
+}
+
+#[test]
+fn linear_backward_from_an_upstream_that_does_not_fit() {
+    let (x, w) = (zeros(&[2, 3]), zeros(&[3, 4]));
+    let backward = |dy: &Tensor| linear_backward(&x, &w, None, Activation::Gelu, dy);
+    refuses(backward(&zeros(&[2, 3])), "linear: the upstream is [2, 3], expected [2, 4]");
+    refuses(backward(&zeros(&[])), "linear: the upstream is [], expected [2, 4]");
+    refuses(backward(&zeros_of(DType::F64, &[2, 4])), "linear: the upstream is f64, expected f32");
+    refuses(
+        linear_backward(&x, &zeros(&[4, 4]), None, Activation::Gelu, &zeros(&[2, 4])),
+        "linear: the weight is [4, 4], expected […, k, n] with k = 3 for [2, 3]",
+    );
+}
+
+#[test]
+fn matmul() {
+    refuses(
+        zeros(&[2, 3]).matmul(&zeros(&[4, 5])),
+        "linear: the weight is [4, 5], expected […, k, n] with k = 3 for [2, 3]",
+    );
+    refuses(zeros(&[2, 2, 3]).matmul(&zeros(&[3, 3, 5])), "matmul: [2] and [3] do not broadcast");
+    refuses(
+        zeros(&[3]).matmul(&zeros(&[3, 5])),
+        "linear: the input is [3], expected 2 dimensions or more",
+    );
+}
+
+#[test]
+fn arithmetic() {
+    let (a, b) = (zeros(&[2, 3]), zeros(&[2, 4]));
+    refuses(a.add(&b), "add: [2, 3] and [2, 4] do not broadcast");
+    refuses(a.sub(&zeros(&[3, 3])), "sub: [2, 3] and [3, 3] do not broadcast");
+    refuses(a.mul(&zeros(&[2])), "mul: [2, 3] and [2] do not broadcast");
+    refuses(a.div(&zeros(&[0])), "div: [2, 3] and [0] do not broadcast");
+    refuses(a.add(&zeros_of(DType::F64, &[2, 3])), "add: the right side is f64, expected f32");
+    refuses(a.mul(&zeros_of(DType::U32, &[3])), "mul: the right side is u32, expected f32");
+    let ints = zeros_of(DType::U32, &[3]);
+    refuses(ints.add(&ints), "add: the left side is u32, expected a float");
+    refuses(ints.scale(2.0), "scale: the input is u32, expected a float");
+}
+
+#[test]
+fn broadcast_to() {
+    refuses(zeros(&[2, 3]).broadcast_to(&[3]), "broadcast_to: [2, 3] does not broadcast to [3]");
+    refuses(zeros(&[2]).broadcast_to(&[1]), "broadcast_to: [2] does not broadcast to [1]");
+    refuses(zeros(&[2]).broadcast_to(&[3]), "broadcast_to: [2] and [3] do not broadcast");
+    refuses(
+        zeros_of(DType::U32, &[1]).broadcast_to(&[3]),
+        "mul: the left side is u32, expected a float",
+    );
+}
+
+#[test]
+fn functions_of_integers() {
+    let x = zeros_of(DType::I64, &[2]);
+    refuses(x.exp(), "exp: the input is i64, expected a float");
+    refuses(x.gelu_erf(), "gelu_erf: the input is i64, expected a float");
+    refuses(x.neg(), "neg: the input is i64, expected a float");
+    refuses(x.sum(), "sum: the input is i64, expected a float");
+    refuses(x.mean(), "mean: the input is i64, expected a float");
+    refuses(x.max(), "max: the input is i64, expected a float");
+    refuses(x.argmax(0), "argmax: the input is i64, expected a float");
+    refuses(x.softmax(0), "softmax: the input is i64, expected a float");
+}
+
+#[test]
+fn dimensions_that_do_not_exist() {
+    let x = zeros(&[2, 3]);
+    refuses(x.sum_dims(&[2]), "sum: dimension 2 of [2, 3] does not exist");
+    refuses(x.mean_dims(&[0, 5]), "mean: dimension 5 of [2, 3] does not exist");
+    refuses(
+        x.max_dims(&[usize::MAX]),
+        "max: dimension 18446744073709551615 of [2, 3] does not exist",
+    );
+    refuses(x.sum_dims(&[1, 1]), "sum: dimension 1 is named twice");
+    refuses(x.argmax(2), "argmax: dimension 2 of [2, 3] does not exist");
+    refuses(x.softmax(2), "softmax: dimension 2 of [2, 3] does not exist");
+    refuses(x.transpose(0, 2), "transpose: dimension 2 of [2, 3] does not exist");
+    refuses(x.transpose(3, 0), "transpose: dimension 3 of [2, 3] does not exist");
+    refuses(x.slice(2, 0..1), "slice: dimension 2 of [2, 3] does not exist");
+    refuses(concat(&[&x, &x], 2), "concat: dimension 2 of [2, 3] does not exist");
+    let scalar = zeros(&[]);
+    refuses(scalar.sum_dims(&[0]), "sum: dimension 0 of [] does not exist");
+    refuses(scalar.argmax(0), "argmax: dimension 0 of [] does not exist");
+    refuses(scalar.softmax(0), "softmax: dimension 0 of [] does not exist");
+    refuses(concat(&[&scalar], 0), "concat: dimension 0 of [] does not exist");
+}
+
+#[test]
+fn the_largest_of_nothing() {
+    refuses(zeros(&[0]).max(), "max: [0] has no element to take");
+    refuses(zeros(&[2, 0]).max_dims(&[1]), "max: [2, 0] has no element to take");
+    refuses(zeros(&[0, 2]).max_dims(&[0]), "max: [0, 2] has no element to take");
+    refuses(zeros(&[2, 0]).argmax(1), "argmax: [2, 0] has no element to take");
+}
+
+#[test]
+fn shapes_and_orders() {
+    let x = zeros(&[2, 3]);
+    refuses(x.reshape(&[4]), "reshape: [2, 3] does not fill [4]");
+    refuses(x.reshape(&[]), "reshape: [2, 3] does not fill []");
+    refuses(x.reshape(&[6, 0]), "reshape: [2, 3] does not fill [6, 0]");
+    refuses(x.permute(&[0]), "permute: [0] is no order of the dimensions of [2, 3]");
+    refuses(x.permute(&[0, 0]), "permute: [0, 0] is no order of the dimensions of [2, 3]");
+    refuses(x.permute(&[1, 2]), "permute: [1, 2] is no order of the dimensions of [2, 3]");
+    refuses(x.permute(&[0, 1, 2]), "permute: [0, 1, 2] is no order of the dimensions of [2, 3]");
+}
+
+#[test]
+#[allow(clippy::reversed_empty_ranges)]
+fn slices() {
+    let x = zeros(&[2, 3]);
+    refuses(x.slice(1, 0..4), "slice: 0..4 is not within dimension 1 of [2, 3]");
+    refuses(x.slice(1, 4..4), "slice: 4..4 is not within dimension 1 of [2, 3]");
+    refuses(x.slice(0, 2..1), "slice: 2..1 is not within dimension 0 of [2, 3]");
+    refuses(
+        x.slice(0, 1..usize::MAX),
+        "slice: 1..18446744073709551615 is not within dimension 0 of [2, 3]",
+    );
+}
+
+#[test]
+fn concatenations() {
+    let x = zeros(&[2, 3]);
+    refuses(concat(&[], 0), "concat: there are no tensors to join");
+    refuses(
+        concat(&[&x, &zeros(&[2, 4])], 0),
+        "concat: [2, 3] and [2, 4] differ in more than dimension 0",
+    );
+    refuses(
+        concat(&[&x, &zeros(&[3])], 0),
+        "concat: [2, 3] and [3] differ in more than dimension 0",
+    );
+    refuses(
+        concat(&[&x, &zeros_of(DType::F64, &[2, 3])], 0),
+        "concat: a tensor is f64, expected f32",
+    );
+}
+
+#[test]
+fn backward() -> Result<()> {
+    let x = zeros(&[2, 3]).tracked();
+    refuses(
+        x.exp()?.backward(),
+        "backward: the tensor is [2, 3], expected one element (or an upstream: backward_from)",
+    );
+    refuses(x.exp()?.backward_from(&zeros(&[3])), "backward: the upstream is [3], expected [2, 3]");
+    refuses(
+        x.exp()?.backward_from(&zeros_of(DType::F64, &[2, 3])),
+        "backward: the upstream is f64, expected f32",
+    );
+    refuses(zeros(&[]).backward(), "backward: the tensor does not depend on any tracked tensor");
+    let y = x.exp()?.sum()?;
+    y.backward()?;
+    refuses(y.backward(), "backward: the graph behind sum was used by an earlier backward");
+    Ok(())
+}
+
+#[test]
+fn gradients_that_do_not_exist() -> Result<()> {
+    let x = zeros(&[2]).tracked();
+    let y = x.exp()?;
+    let grads = y.sum()?.backward()?;
+    refuses(grads.of(&zeros(&[2])), "grads: the tensor is not tracked");
+    refuses(
+        grads.of(&y),
+        "grads: the tensor is not a leaf; gradients are kept for tracked leaves only",
+    );
+    refuses(grads.of(&zeros(&[2]).tracked()), "grads: the result does not depend on the tensor");
+    Ok(())
+}
+
+/// Callers can tell mistakes apart without reading the message.
+#[test]
+fn variants_say_what_kind_of_mistake() {
+    let x = zeros(&[2, 3]);
+    assert!(matches!(x.reshape(&[5]), Err(Error::Shape { op: "reshape", .. })));
+    let mixed = x.add(&zeros_of(DType::F16, &[3]));
+    let found = DType::F16;
+    assert!(matches!(mixed, Err(Error::DType { op: "add", found: f, .. }) if f == found));
+    assert!(matches!(x.backward(), Err(Error::Gradient { op: "backward", .. })));
+}

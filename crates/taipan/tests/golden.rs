@@ -1,0 +1,130 @@
+//! Values and gradients of PyTorch in f64: `tests/golden/make.py` made them and says how.
+
+mod harness;
+
+use serde_json::Value;
+use taipan::{Activation, DType, Device, Result, Tensor, Weight, linear};
+
+use harness::{Array, array, tensor};
+
+/// The cases of a file.
+fn cases(text: &str) -> Vec<Value> {
+    serde_json::from_str(text).unwrap()
+}
+
+/// An array of a case.
+fn golden(case: &Value, name: &str) -> Array {
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    Array {
+        shape: list(&case[name]["shape"]).iter().map(|n| n.as_u64().unwrap() as usize).collect(),
+        data: list(&case[name]["data"]).iter().map(|x| x.as_f64().unwrap()).collect(),
+    }
+}
+
+/// Expect an array of a case, each number to 1e-12 of the larger of itself and the array's root
+/// mean square: where terms cancel, PyTorch's last digits are no better than ours.
+fn expect(case: &Value, name: &str, got: &Tensor) {
+    let (got, want) = (array(got), golden(case, name));
+    assert_eq!(got.shape, want.shape, "{name} of {}", case["name"]);
+    let rms = want.rms();
+    for (i, (got, want)) in got.data.iter().zip(&want.data).enumerate() {
+        let within = 1e-12 * want.abs().max(rms);
+        assert!(
+            (got - want).abs() <= within,
+            "{name} of {}, element {i}: got {got:e}, PyTorch has {want:e}, tolerance {within:e}",
+            case["name"]
+        );
+    }
+}
+
+fn activation(name: &str) -> Activation {
+    match name {
+        "none" => Activation::None,
+        "relu" => Activation::Relu,
+        "gelu" => Activation::Gelu,
+        "gelu_erf" => Activation::GeluErf,
+        "silu" => Activation::Silu,
+        "sigmoid" => Activation::Sigmoid,
+        "tanh" => Activation::Tanh,
+        other => panic!("an activation called {other}"),
+    }
+}
+
+/// The method with a name.
+fn function(name: &str) -> fn(&Tensor) -> Result<Tensor> {
+    match name {
+        "none" => |x| Ok(x.clone()),
+        "relu" => Tensor::relu,
+        "gelu" => Tensor::gelu,
+        "gelu_erf" => Tensor::gelu_erf,
+        "silu" => Tensor::silu,
+        "sigmoid" => Tensor::sigmoid,
+        "tanh" => Tensor::tanh,
+        "exp" => Tensor::exp,
+        "exp_m1" => Tensor::exp_m1,
+        "softplus" => Tensor::softplus,
+        "ln" => Tensor::ln,
+        "ln_1p" => Tensor::ln_1p,
+        "sqrt" => Tensor::sqrt,
+        other => panic!("a function called {other}"),
+    }
+}
+
+/// An input of a case.
+fn leaf(case: &Value, name: &str) -> Tensor {
+    tensor(&golden(case, name), DType::F64, &Device::Cpu).tracked()
+}
+
+#[test]
+fn functions_and_slopes() -> Result<()> {
+    let cases = cases(include_str!("golden/activations.json"));
+    assert_eq!(cases.len(), 13);
+    for case in &cases {
+        let x = leaf(case, "x");
+        let y = function(case["name"].as_str().unwrap())(&x)?;
+        expect(case, "y", &y);
+        let ones = Tensor::ones(y.shape(), DType::F64, &Device::Cpu)?;
+        expect(case, "slope", y.backward_from(&ones)?.of(&x)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn linear_and_its_gradients() -> Result<()> {
+    let cases = cases(include_str!("golden/linear.json"));
+    assert_eq!(cases.len(), 7 * 3);
+    for case in &cases {
+        let [x, w, bias] = ["x", "w", "bias"].map(|name| leaf(case, name));
+        let activation = activation(case["name"].as_str().unwrap());
+        let dy = leaf(case, "dy").detached();
+
+        let y = linear(&x, &w, Some(&bias), activation)?;
+        expect(case, "y", &y);
+        let grads = y.backward_from(&dy)?;
+        expect(case, "dx", grads.of(&x)?);
+        expect(case, "dw", grads.of(&w)?);
+        expect(case, "dbias", grads.of(&bias)?);
+
+        let nk = w.detached().transpose(w.rank() - 2, w.rank() - 1)?.tracked();
+        let y = linear(&x, Weight::nk(&nk), Some(&bias), activation)?;
+        expect(case, "y", &y);
+        let grads = y.backward_from(&dy)?;
+        expect(case, "dx", grads.of(&x)?);
+        expect(case, "dw", &grads.of(&nk)?.transpose(w.rank() - 2, w.rank() - 1)?);
+        expect(case, "dbias", grads.of(&bias)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn softmax_and_its_gradient() -> Result<()> {
+    let cases = cases(include_str!("golden/softmax.json"));
+    assert_eq!(cases.len(), 6);
+    for case in &cases {
+        let x = leaf(case, "x");
+        let y = x.softmax(case["dim"].as_u64().unwrap() as usize)?;
+        expect(case, "y", &y);
+        expect(case, "dx", y.backward_from(&leaf(case, "dy").detached())?.of(&x)?);
+    }
+    Ok(())
+}

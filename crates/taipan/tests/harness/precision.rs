@@ -1,0 +1,93 @@
+//! Tensors of each float type: how their values are rounded, read, and how exact they must be.
+
+use half::{bf16, f16};
+use taipan::{DType, Device, Element, Tensor};
+
+use super::array::Array;
+
+/// The types that carry gradients.
+pub const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// How far results may be from the exact ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Tolerance {
+    /// Of a value, relative to it.
+    pub value: f64,
+    /// Of a value that is a sum: added for each term.
+    pub cancelled: f64,
+    /// Of a gradient, relative to it and to the root mean square of its tensor.
+    pub grad: f64,
+    /// Absolute: half the smallest subnormal number.
+    pub tiny: f64,
+}
+
+/// The tolerances of a type. A value in f16 or bf16 is rounded once, at the store, after sums in
+/// f32. Its gradient may be computed from a rounded result, and is the sum of rounded terms where
+/// a tensor was repeated.
+pub fn tolerance(dtype: DType) -> Tolerance {
+    const F16: f64 = 1.0 / (1 << 11) as f64; // unit roundoffs
+    const BF16: f64 = 1.0 / (1 << 8) as f64;
+    const F32: f64 = 1.0 / (1 << 24) as f64;
+    const F64: f64 = 1.0 / (1u64 << 53) as f64;
+    let (value, cancelled, grad, tiny) = match dtype {
+        DType::F16 => (1.01 * F16, F32, 8.0 * F16, 2f64.powi(-25)),
+        DType::BF16 => (1.01 * BF16, F32, 8.0 * BF16, 2f64.powi(-134)),
+        DType::F32 => (16.0 * F32, F32, 64.0 * F32, 2f64.powi(-150)),
+        DType::F64 => (16.0 * F64, F64, 64.0 * F64, 0.0),
+        other => unreachable!("{other} is no float"),
+    };
+    Tolerance { value, cancelled, grad, tiny }
+}
+
+/// The number of `dtype` nearest to `x`, ties to even, by arithmetic in f64 alone.
+pub fn round(x: f64, dtype: DType) -> f64 {
+    // The digits of the significand, the exponent of the smallest normal number and of the first
+    // power of two beyond the largest.
+    let (digits, least, beyond) = match dtype {
+        DType::F16 => (11, -14, 16),
+        DType::BF16 => (8, -126, 128),
+        DType::F32 => (24, -126, 128),
+        _ => return x,
+    };
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    let exponent = (x.abs().to_bits() >> 52) as i32 - 1023;
+    let step = 2f64.powi(exponent.max(least) - (digits - 1));
+    let rounded = (x / step).round_ties_even() * step;
+    if rounded.abs() >= 2f64.powi(beyond) { f64::INFINITY.copysign(x) } else { rounded }
+}
+
+/// The array as a tensor; its values must be numbers of `dtype`, see [`round`].
+pub fn tensor(array: &Array, dtype: DType, device: &Device) -> Tensor {
+    fn of<T: Element>(array: &Array, device: &Device) -> Tensor {
+        let data: Vec<T> = array.data.iter().map(|&x| T::of_f64(x)).collect();
+        Tensor::new(&data, &array.shape, device).unwrap()
+    }
+    match dtype {
+        DType::F16 => of::<f16>(array, device),
+        DType::BF16 => of::<bf16>(array, device),
+        DType::F32 => of::<f32>(array, device),
+        DType::F64 => of::<f64>(array, device),
+        DType::U32 => of::<u32>(array, device),
+        DType::I64 => of::<i64>(array, device),
+        other => unreachable!("{other} is not tested"),
+    }
+}
+
+/// The tensor's values, exactly, but for large `i64`s.
+pub fn array(tensor: &Tensor) -> Array {
+    fn of<T: Element>(tensor: &Tensor) -> Vec<f64> {
+        tensor.read_blocking::<T>().unwrap().into_iter().map(T::to_f64).collect()
+    }
+    let data = match tensor.dtype() {
+        DType::F16 => of::<f16>(tensor),
+        DType::BF16 => of::<bf16>(tensor),
+        DType::F32 => of::<f32>(tensor),
+        DType::F64 => of::<f64>(tensor),
+        DType::U32 => of::<u32>(tensor),
+        DType::I64 => of::<i64>(tensor),
+        other => unreachable!("{other} is not tested"),
+    };
+    Array { shape: tensor.shape().to_vec(), data }
+}

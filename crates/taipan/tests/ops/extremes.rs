@@ -1,0 +1,225 @@
+//! Values and slopes far out, at infinity, and of NaN.
+
+use taipan::{Activation, DType, Device, Result, Tensor, linear};
+
+use crate::harness::{Array, array, tensor};
+
+const INF: f64 = f64::INFINITY;
+const NAN: f64 = f64::NAN;
+
+/// How far out; the types here can hold all of it.
+const FAR: [f64; 3] = [1e4, 1e30, INF];
+
+/// Value and slope of a function of one number.
+fn value_and_slope(
+    f: impl Fn(&Tensor) -> Result<Tensor>,
+    x: f64,
+    dtype: DType,
+) -> Result<(f64, f64)> {
+    let x = tensor(&Array { shape: vec![1, 1], data: vec![x] }, dtype, &Device::Cpu).tracked();
+    let y = f(&x)?;
+    Ok((y.item()?, y.backward()?.of(&x)?.item()?))
+}
+
+/// Check value and slope; NaN is NaN.
+fn expect(
+    name: &str,
+    f: impl Fn(&Tensor) -> Result<Tensor>,
+    x: f64,
+    (value, slope): (f64, f64),
+) -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let got = value_and_slope(&f, x, dtype)?;
+        let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
+        // The input itself may have been rounded.
+        let value = if value == x {
+            array(&tensor(&Array { shape: vec![], data: vec![x] }, dtype, &Device::Cpu)).data[0]
+        } else {
+            value
+        };
+        assert!(
+            same(got.0, value) && same(got.1, slope),
+            "{name}({x:e}) in {dtype}: value and slope are {got:?}, want {:?}",
+            (value, slope)
+        );
+    }
+    Ok(())
+}
+
+/// The method of an activation.
+fn method(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::None => x.reshape(&[1, 1]),
+        Activation::Relu => x.relu(),
+        Activation::Gelu => x.gelu(),
+        Activation::GeluErf => x.gelu_erf(),
+        Activation::Silu => x.silu(),
+        Activation::Sigmoid => x.sigmoid(),
+        Activation::Tanh => x.tanh(),
+    }
+}
+
+/// Value and slope of an activation at `±x`, far out.
+fn limits(activation: Activation, x: f64) -> [(f64, f64); 2] {
+    match activation {
+        Activation::None => [(x, 1.0), (-x, 1.0)],
+        Activation::Relu | Activation::Gelu | Activation::GeluErf | Activation::Silu => {
+            [(x, 1.0), (0.0, 0.0)]
+        }
+        Activation::Sigmoid => [(1.0, 0.0), (0.0, 0.0)],
+        Activation::Tanh => [(1.0, 0.0), (-1.0, 0.0)],
+    }
+}
+
+#[test]
+fn activations_reach_their_limits() -> Result<()> {
+    for activation in Activation::ALL {
+        for x in FAR {
+            let [right, left] = limits(activation, x);
+            let name = format!("{activation:?}");
+            expect(&name, |x| method(activation, x), x, right)?;
+            expect(&name, |x| method(activation, x), -x, left)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn fused_activations_reach_their_limits() -> Result<()> {
+    for activation in Activation::ALL {
+        let fused = |x: &Tensor| {
+            let w = Tensor::ones(&[1, 1], x.dtype(), x.device())?;
+            linear(x, &w, None, activation)
+        };
+        for x in FAR {
+            let [right, left] = limits(activation, x);
+            let name = format!("linear {activation:?}");
+            expect(&name, fused, x, right)?;
+            expect(&name, fused, -x, left)?;
+        }
+        let slope = if activation == Activation::None { 1.0 } else { NAN };
+        expect(&format!("linear {activation:?}"), fused, NAN, (NAN, slope))?;
+    }
+    Ok(())
+}
+
+/// The limits hold in types that cannot hold 1e30, too.
+#[test]
+fn halves_reach_their_limits() -> Result<()> {
+    for dtype in [DType::F16, DType::BF16] {
+        for activation in Activation::ALL {
+            for x in [16384.0, INF] {
+                let [right, left] = limits(activation, x);
+                assert_eq!(
+                    value_and_slope(|x| method(activation, x), x, dtype)?,
+                    right,
+                    "{activation:?} {dtype}"
+                );
+                assert_eq!(
+                    value_and_slope(|x| method(activation, x), -x, dtype)?,
+                    left,
+                    "{activation:?} {dtype}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A sum too large for an f16 is infinite, and the slope there is that of a large number.
+#[test]
+fn a_sum_too_large_for_f16_has_its_slope() -> Result<()> {
+    for activation in [Activation::Gelu, Activation::GeluErf, Activation::Silu, Activation::Relu] {
+        for (sign, slope) in [(1.0, 1.0), (-1.0, 0.0)] {
+            let x = Tensor::full(&[1, 4], sign * 60000.0, DType::F16, &Device::Cpu)?.tracked();
+            let w = Tensor::ones(&[4, 1], DType::F16, &Device::Cpu)?;
+            let y = linear(&x, &w, None, activation)?;
+            assert_eq!(y.item()?, if sign > 0.0 { INF } else { 0.0 }, "{activation:?}");
+            let dx = y.backward()?.of(&x)?.clone();
+            assert_eq!(array(&dx).data, [slope; 4], "{activation:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nan_gives_nan() -> Result<()> {
+    type Function = (&'static str, fn(&Tensor) -> Result<Tensor>);
+    let functions: [Function; 11] = [
+        ("exp", Tensor::exp),
+        ("exp_m1", Tensor::exp_m1),
+        ("ln", Tensor::ln),
+        ("ln_1p", Tensor::ln_1p),
+        ("sqrt", Tensor::sqrt),
+        ("softplus", Tensor::softplus),
+        ("relu", Tensor::relu),
+        ("gelu", Tensor::gelu),
+        ("gelu_erf", Tensor::gelu_erf),
+        ("silu", Tensor::silu),
+        ("tanh", Tensor::tanh),
+    ];
+    for (name, f) in functions {
+        expect(name, f, NAN, (NAN, NAN))?;
+    }
+    expect("sigmoid", Tensor::sigmoid, NAN, (NAN, NAN))?;
+    expect("neg", Tensor::neg, NAN, (NAN, -1.0))
+}
+
+/// One NaN in a row of many does not spread to other rows, nor to the lanes beside it.
+#[test]
+fn nan_and_infinity_stay_in_their_row() -> Result<()> {
+    for activation in Activation::ALL {
+        let mut x = vec![0.5f32; 7 * 5];
+        x[3 * 5 + 2] = f32::NAN;
+        let x = Tensor::new(&x, &[7, 5], &Device::Cpu)?;
+        let w = Tensor::full(&[5, 9], 0.25, DType::F32, &Device::Cpu)?;
+        let y = linear(&x, &w, None, activation)?.read_blocking::<f32>()?;
+        for (i, y) in y.iter().enumerate() {
+            assert_eq!(y.is_nan(), i / 9 == 3, "{activation:?} at {i}: {y}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn elementary_functions_at_their_ends() -> Result<()> {
+    type End = (&'static str, fn(&Tensor) -> Result<Tensor>, f64, (f64, f64));
+    let ends: [End; 29] = [
+        ("exp", Tensor::exp, 1e4, (INF, INF)),
+        ("exp", Tensor::exp, -1e4, (0.0, 0.0)),
+        ("exp", Tensor::exp, INF, (INF, INF)),
+        ("exp", Tensor::exp, -INF, (0.0, 0.0)),
+        ("exp", Tensor::exp, 0.0, (1.0, 1.0)),
+        ("exp_m1", Tensor::exp_m1, 1e4, (INF, INF)),
+        ("exp_m1", Tensor::exp_m1, -1e4, (-1.0, 0.0)),
+        ("exp_m1", Tensor::exp_m1, -INF, (-1.0, 0.0)),
+        ("exp_m1", Tensor::exp_m1, 0.0, (0.0, 1.0)),
+        ("ln", Tensor::ln, 0.0, (-INF, INF)),
+        ("ln", Tensor::ln, INF, (INF, 0.0)),
+        ("ln", Tensor::ln, -1.0, (NAN, -1.0)),
+        ("ln", Tensor::ln, 1.0, (0.0, 1.0)),
+        ("ln_1p", Tensor::ln_1p, -1.0, (-INF, INF)),
+        ("ln_1p", Tensor::ln_1p, INF, (INF, 0.0)),
+        ("ln_1p", Tensor::ln_1p, -2.0, (NAN, -1.0)),
+        ("ln_1p", Tensor::ln_1p, 0.0, (0.0, 1.0)),
+        ("sqrt", Tensor::sqrt, 0.0, (0.0, INF)),
+        ("sqrt", Tensor::sqrt, INF, (INF, 0.0)),
+        ("sqrt", Tensor::sqrt, -1.0, (NAN, NAN)),
+        ("softplus", Tensor::softplus, 1e4, (1e4, 1.0)),
+        ("softplus", Tensor::softplus, -1e4, (0.0, 0.0)),
+        ("softplus", Tensor::softplus, 1e30, (1e30, 1.0)),
+        ("softplus", Tensor::softplus, -1e30, (0.0, 0.0)),
+        ("softplus", Tensor::softplus, INF, (INF, 1.0)),
+        ("softplus", Tensor::softplus, -INF, (0.0, 0.0)),
+        ("neg", Tensor::neg, INF, (-INF, -1.0)),
+        ("neg", Tensor::neg, 1e30, (-1e30, -1.0)),
+        ("sigmoid", Tensor::sigmoid, 0.0, (0.5, 0.25)),
+    ];
+    for (name, f, x, want) in ends {
+        if name == "neg" && x.is_finite() {
+            continue; // -1e30 is rounded in f32; see `every_pair_of_types`
+        }
+        expect(name, f, x, want)?;
+    }
+    Ok(())
+}

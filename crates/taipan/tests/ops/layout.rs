@@ -1,0 +1,203 @@
+//! Elements moved, joined and parted.
+
+use taipan::{DType, Device, Element, Result, Tensor, concat};
+
+use crate::harness::{Array, Case, array, check, indices, input};
+
+/// All orders of `0..n`.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    if n == 0 {
+        return vec![vec![]];
+    }
+    let shorter = orders(n - 1);
+    shorter
+        .iter()
+        .flat_map(|order| {
+            (0..n).map(move |at| {
+                let mut order = order.clone();
+                order.insert(at, n - 1);
+                order
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn reshape_keeps_the_order() {
+    let shapes: [(&[usize], &[usize]); 9] = [
+        (&[], &[1, 1]),
+        (&[1], &[]),
+        (&[6], &[2, 3]),
+        (&[2, 3], &[3, 2]),
+        (&[2, 3, 4], &[24]),
+        (&[2, 3, 4], &[4, 1, 6]),
+        (&[0], &[0, 5]),
+        (&[3, 0], &[0]),
+        (&[2, 3], &[2, 3]),
+    ];
+    for (from, to) in shapes {
+        let reference = |i: &[Array]| Array { shape: to.to_vec(), data: i[0].data.clone() };
+        let name = format!("reshape {from:?} {to:?}");
+        check(&Case::new(name, [input(from)], |t| t[0].reshape(to), reference));
+    }
+}
+
+#[test]
+fn permute_in_every_order() {
+    for shape in [&[][..], &[3], &[2, 3], &[2, 3, 4], &[2, 3, 4, 5], &[1, 3, 1, 2], &[2, 0, 3]] {
+        for order in orders(shape.len()) {
+            let own = order.clone();
+            let name = format!("permute {shape:?} {order:?}");
+            let reference = move |i: &[Array]| {
+                let shape: Vec<usize> = order.iter().map(|&dim| i[0].shape[dim]).collect();
+                Array::from_fn(&shape, |at| {
+                    let mut from = vec![0; at.len()];
+                    order.iter().zip(at).for_each(|(&dim, &i)| from[dim] = i);
+                    i[0].at(&from)
+                })
+            };
+            check(&Case::new(name, [input(shape)], move |t| t[0].permute(&own), reference));
+        }
+    }
+}
+
+#[test]
+fn transpose_of_each_pair() {
+    for shape in [&[3][..], &[2, 3], &[1, 4, 3], &[2, 3, 4, 5], &[131, 257], &[0, 2]] {
+        for a in 0..shape.len() {
+            for b in 0..shape.len() {
+                let reference = move |i: &[Array]| {
+                    let mut shape = i[0].shape.clone();
+                    shape.swap(a, b);
+                    Array::from_fn(&shape, |at| {
+                        let mut from = at.to_vec();
+                        from.swap(a, b);
+                        i[0].at(&from)
+                    })
+                };
+                let name = format!("transpose {shape:?} {a} {b}");
+                check(&Case::new(name, [input(shape)], move |t| t[0].transpose(a, b), reference));
+            }
+        }
+    }
+}
+
+#[test]
+fn slice_every_range() {
+    for shape in [&[4][..], &[3, 4], &[2, 3, 4], &[2, 4, 1, 3], &[3, 0], &[1]] {
+        for dim in 0..shape.len() {
+            for start in 0..=shape[dim] {
+                for end in start..=shape[dim] {
+                    let reference = move |i: &[Array]| {
+                        let mut shape = i[0].shape.clone();
+                        shape[dim] = end - start;
+                        Array::from_fn(&shape, |at| {
+                            let mut from = at.to_vec();
+                            from[dim] += start;
+                            i[0].at(&from)
+                        })
+                    };
+                    let name = format!("slice {shape:?} {dim} {start}..{end}");
+                    let call = move |t: &[Tensor]| t[0].slice(dim, start..end);
+                    check(&Case::new(name, [input(shape)], call, reference));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn concat_along_each_dimension() {
+    let shapes: [(usize, &[&[usize]]); 9] = [
+        (0, &[&[3]]),
+        (0, &[&[3], &[2], &[4]]),
+        (0, &[&[2, 3], &[1, 3]]),
+        (1, &[&[2, 3], &[2, 1], &[2, 4]]),
+        (1, &[&[2, 1, 3], &[2, 5, 3]]),
+        (2, &[&[2, 3, 1], &[2, 3, 2]]),
+        (0, &[&[0], &[3], &[0]]),
+        (1, &[&[2, 0], &[2, 3]]),
+        (0, &[&[2, 0], &[1, 0]]),
+    ];
+    for (dim, parts) in shapes {
+        let inputs: Vec<_> = parts.iter().map(|shape| input(shape)).collect();
+        let reference = move |i: &[Array]| {
+            let mut shape = i[0].shape.clone();
+            shape[dim] = i.iter().map(|part| part.shape[dim]).sum();
+            Array::from_fn(&shape, |at| {
+                let mut at = at.to_vec();
+                let part = i
+                    .iter()
+                    .find(|part| {
+                        let here = at[dim] < part.shape[dim];
+                        at[dim] -= if here { 0 } else { part.shape[dim] };
+                        here
+                    })
+                    .unwrap();
+                part.at(&at)
+            })
+        };
+        let call = move |t: &[Tensor]| concat(&t.iter().collect::<Vec<_>>(), dim);
+        check(&Case::new(format!("concat {parts:?} {dim}"), inputs, call, reference));
+    }
+}
+
+/// A tensor joined with itself gets both gradients.
+#[test]
+fn concat_with_itself() {
+    let reference =
+        |i: &[Array]| Array { shape: vec![4, 3], data: [&i[0].data[..], &i[0].data].concat() };
+    let call = |t: &[Tensor]| concat(&[&t[0], &t[0]], 0);
+    check(&Case::new("concat with itself", [input(&[2, 3])], call, reference));
+}
+
+/// Integers are moved like floats, exactly.
+#[test]
+fn integers_move_too() -> Result<()> {
+    fn of<T: Element>(values: [T; 6]) -> Result<()> {
+        let x = Tensor::new(&values, &[2, 3], &Device::Cpu)?;
+        let [a, b, c, d, e, f] = values;
+        let read = |x: Tensor| x.read_blocking::<T>();
+        assert_eq!(read(x.reshape(&[3, 2])?)?, [a, b, c, d, e, f]);
+        assert_eq!(read(x.transpose(0, 1)?)?, [a, d, b, e, c, f]);
+        assert_eq!(read(x.slice(1, 1..3)?)?, [b, c, e, f]);
+        assert_eq!(read(concat(&[&x, &x.slice(1, 0..1)?], 1)?)?, [a, b, c, a, d, e, f, d]);
+        Ok(())
+    }
+    of([1, 2, u32::MAX, 4, 5, 6])?;
+    of([i64::MIN, -1, i64::MAX, (1 << 53) + 1, 5, 6])
+}
+
+#[test]
+fn arange_counts() -> Result<()> {
+    let device = &Device::Cpu;
+    let read = |x: Tensor| array(&x).data;
+    assert_eq!(read(Tensor::arange(-2, 3, DType::F16, device)?), [-2.0, -1.0, 0.0, 1.0, 2.0]);
+    assert_eq!(read(Tensor::arange(3, 3, DType::F32, device)?), []);
+    assert_eq!(
+        Tensor::arange(0, 40_000, DType::U32, device)?.read_blocking::<u32>()?[39_999],
+        39_999
+    );
+    let large = (1 << 53) + 1;
+    let x = Tensor::arange(large, large + 3, DType::I64, device)?;
+    assert_eq!(x.read_blocking::<i64>()?, [large, large + 1, large + 2]);
+    let x = Tensor::arange(i64::MAX - 2, i64::MAX, DType::I64, device)?;
+    assert_eq!(x.read_blocking::<i64>()?, [i64::MAX - 2, i64::MAX - 1]);
+    Ok(())
+}
+
+#[test]
+fn constants_fill() -> Result<()> {
+    for shape in [&[][..], &[0], &[3], &[2, 3], &[40_000]] {
+        let len = indices(shape).len();
+        for (x, value) in [
+            (Tensor::zeros(shape, DType::BF16, &Device::Cpu)?, 0.0),
+            (Tensor::ones(shape, DType::U32, &Device::Cpu)?, 1.0),
+            (Tensor::full(shape, -2.5, DType::F16, &Device::Cpu)?, -2.5),
+            (Tensor::full(shape, -3.0, DType::I64, &Device::Cpu)?, -3.0),
+        ] {
+            assert_eq!(array(&x), Array { shape: shape.to_vec(), data: vec![value; len] });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,310 @@
+//! `linear`, `linear_backward` and `matmul`.
+
+use taipan::{Activation, DType, Device, Result, Tensor, Weight, linear, linear_backward};
+
+use crate::harness::naive::{self, Layout};
+use crate::harness::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
+
+/// A linear layer: its sizes and variants.
+#[derive(Clone, Debug)]
+struct Layer {
+    /// `[…, m, k]`
+    x: Vec<usize>,
+    n: usize,
+    weights: Weights,
+    layout: Layout,
+    bias: bool,
+    activation: Activation,
+}
+
+/// Whether the batch shares a weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weights {
+    Shared,
+    PerEntry,
+}
+
+impl Layer {
+    /// The plain product of `[m, k]` and `[k, n]`.
+    fn plain(m: usize, k: usize, n: usize) -> Layer {
+        Layer {
+            x: vec![m, k],
+            n,
+            weights: Weights::Shared,
+            layout: Layout::Kn,
+            bias: false,
+            activation: Activation::None,
+        }
+    }
+
+    /// The `i`th of all variants that differ in layout, bias and smooth activation. Relu's kink
+    /// would spoil the finite differences of large products.
+    fn variant(self, i: usize) -> Layer {
+        const SMOOTH: [Activation; 6] = [
+            Activation::Gelu,
+            Activation::None,
+            Activation::Silu,
+            Activation::Tanh,
+            Activation::GeluErf,
+            Activation::Sigmoid,
+        ];
+        Layer {
+            layout: if i.is_multiple_of(2) { Layout::Kn } else { Layout::Nk },
+            bias: !(i / 2).is_multiple_of(3),
+            activation: SMOOTH[i % SMOOTH.len()],
+            ..self
+        }
+    }
+
+    /// The shapes of `x`, `w` and perhaps `bias`.
+    fn shapes(&self) -> Vec<Vec<usize>> {
+        let (lead, k) = (&self.x[..self.x.len() - 2], self.x[self.x.len() - 1]);
+        let matrix = match self.layout {
+            Layout::Kn => [k, self.n],
+            Layout::Nk => [self.n, k],
+        };
+        let w = match self.weights {
+            Weights::Shared => matrix.to_vec(),
+            Weights::PerEntry => [lead, &matrix].concat(),
+        };
+        [self.x.clone(), w].into_iter().chain(self.bias.then(|| vec![self.n])).collect()
+    }
+
+    fn weight<'a>(&self, w: &'a Tensor) -> Weight<'a> {
+        match self.layout {
+            Layout::Kn => Weight::kn(w),
+            Layout::Nk => Weight::nk(w),
+        }
+    }
+
+    fn call(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        linear(&inputs[0], self.weight(&inputs[1]), inputs.get(2), self.activation)
+    }
+
+    fn case(self) -> Case {
+        let Layer { x, n, weights, layout, bias, activation } = &self;
+        let bias = if *bias { "bias" } else { "no bias" };
+        let name = format!("linear {x:?} to {n} {weights:?} {layout:?} {bias} {activation:?}");
+        // Weights so large that `pre` is about 1: where activations bend.
+        let sqrt_k = (self.x[self.x.len() - 1].max(1) as f64).sqrt();
+        let most = |i| if i == 1 { 3.0 / sqrt_k } else { 1.0 };
+        let inputs: Vec<_> = (self.shapes().iter().enumerate())
+            .map(|(i, shape)| input_of(shape, Values::Between(-most(i), most(i))))
+            .collect();
+        let (layout, activation) = (*layout, *activation);
+        let reference =
+            move |i: &[Array]| naive::linear(&i[0], &i[1], i.get(2), layout, activation);
+        let terms = 3 * sqrt_k as usize + 8; // as if they were 1; and those of the activation
+        Case::new(name, inputs, move |inputs| self.call(inputs), reference).cancelling(terms)
+    }
+}
+
+/// Every combination of activation, bias, layout and sharing.
+fn variants(x: &[usize], n: usize) -> impl Iterator<Item = Layer> {
+    let x = x.to_vec();
+    (0..56).map(move |i| Layer {
+        x: x.clone(),
+        n,
+        weights: if i % 2 == 0 { Weights::Shared } else { Weights::PerEntry },
+        layout: if i / 2 % 2 == 0 { Layout::Kn } else { Layout::Nk },
+        bias: i / 4 % 2 == 0,
+        activation: Activation::ALL[i / 8],
+    })
+}
+
+#[test]
+fn every_variant_in_rank_3() {
+    variants(&[3, 7, 5], 9).for_each(|layer| check(&layer.case()));
+}
+
+#[test]
+fn every_variant_in_rank_4() {
+    variants(&[2, 2, 4, 6], 5).for_each(|layer| check(&layer.case()));
+}
+
+#[test]
+fn sizes_of_nothing_and_one() {
+    for (i, size) in [0, 1, 3].into_iter().enumerate() {
+        for (j, k) in [0, 1, 3].into_iter().enumerate() {
+            for (l, n) in [0, 1, 3].into_iter().enumerate() {
+                let variant = i + j + l;
+                check(&Layer::plain(size, k, n).variant(variant).case());
+                check(&Layer { bias: true, ..Layer::plain(size, k, n) }.case());
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_of_nothing_and_one() {
+    for lead in [&[0][..], &[1], &[2, 0], &[0, 2], &[1, 1], &[1, 3], &[3, 1]] {
+        for layer in variants(&[lead, &[2, 3]].concat(), 2) {
+            if matches!(layer.activation, Activation::None | Activation::Gelu) {
+                check(&layer.case());
+            }
+        }
+    }
+    for weights in [Weights::Shared, Weights::PerEntry] {
+        for (m, k, n) in [(0, 2, 3), (2, 0, 3), (2, 3, 0)] {
+            for layout in [Layout::Kn, Layout::Nk] {
+                let layer = Layer { weights, layout, bias: true, ..Layer::plain(m, k, n) };
+                check(&Layer { x: vec![2, m, k], ..layer }.case());
+            }
+        }
+    }
+}
+
+/// Sizes beside the borders of register tiles, whose sides are 6, 12, 8, 16 and 32.
+const TILES: [usize; 15] = [4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 31, 32, 33];
+
+#[test]
+fn rows_and_columns_around_register_tiles() {
+    let mut i = 0;
+    for m in TILES {
+        for n in TILES {
+            check(&Layer::plain(m, 3, n).variant(i).case());
+            i += 1;
+        }
+    }
+}
+
+#[test]
+fn depths_around_register_tiles() {
+    for (i, k) in TILES.into_iter().enumerate() {
+        check(&Layer::plain(7, k, 17).variant(i).case());
+        check(&Layer::plain(13, k, 33).variant(i + 3).case());
+    }
+}
+
+/// Sizes beside the borders of blocks: of rows 144, of depth 256, of columns 512.
+const BLOCKS: [usize; 9] = [143, 144, 145, 255, 256, 257, 511, 512, 513];
+
+#[test]
+fn each_size_around_blocks() {
+    for (i, size) in BLOCKS.into_iter().enumerate() {
+        check(&Layer::plain(size, 19, 23).variant(i).case());
+        check(&Layer::plain(19, size, 23).variant(i + 1).case());
+        check(&Layer::plain(19, 23, size).variant(i + 2).case());
+    }
+}
+
+#[test]
+fn two_sizes_around_blocks() {
+    for (i, (a, b)) in [(145, 257), (289, 513), (143, 255), (257, 511)].into_iter().enumerate() {
+        check(&Layer::plain(a, b, 9).variant(i).case());
+        check(&Layer::plain(b, 9, a).variant(i + 1).case());
+        check(&Layer::plain(9, a, b).variant(i + 2).case());
+    }
+}
+
+/// Sums of halves are kept in blocks of 1024 by 1024.
+#[test]
+fn sizes_beyond_1024() {
+    check(&Layer::plain(1030, 37, 29).variant(4).case());
+    check(&Layer::plain(29, 1030, 37).variant(5).case());
+    check(&Layer::plain(37, 29, 1030).variant(2).case());
+    check(&Layer::plain(1027, 3, 1025).variant(8).case());
+    check(&Layer::plain(3, 1025, 1027).variant(9).case());
+    check(&Layer::plain(1025, 1027, 3).variant(4).case());
+}
+
+/// Blocks of columns are 4096 wide: in `y` they are columns, in `dx` depth.
+#[test]
+fn sizes_beyond_4096() {
+    for i in [2, 3] {
+        check(&Layer::plain(3, 5, 4099).variant(i).case());
+        check(&Layer::plain(3, 4099, 5).variant(i).case());
+        check(&Layer::plain(4099, 3, 5).variant(i).case());
+    }
+}
+
+#[test]
+fn large_batches_share_a_weight() {
+    for i in 0..4 {
+        check(&Layer { x: vec![5, 29, 17], ..Layer::plain(0, 0, 21) }.variant(i).case());
+        let layer =
+            Layer { x: vec![2, 3, 25, 17], weights: Weights::PerEntry, ..Layer::plain(0, 0, 21) };
+        check(&layer.variant(i).case());
+    }
+}
+
+/// `linear_backward` computes again what autograd keeps: the same bits.
+#[test]
+fn linear_backward_is_the_gradient_autograd_finds() -> Result<()> {
+    for dtype in FLOATS {
+        for layer in variants(&[2, 7, 5], 6).chain(variants(&[1, 40, 300], 33)) {
+            let mut random = Random::named("linear_backward");
+            let mut draw = |shape: &[usize]| {
+                let array = random.draw(&input(shape)).map(|x| round(x, dtype));
+                tensor(&array, dtype, &Device::Cpu)
+            };
+            let inputs: Vec<Tensor> =
+                layer.shapes().iter().map(|shape| draw(shape).tracked()).collect();
+            let y = layer.call(&inputs)?;
+            let dy = draw(y.shape());
+            let want = y.backward_from(&dy)?;
+            let (w, bias) = (layer.weight(&inputs[1]), inputs.get(2));
+            let got = linear_backward(&inputs[0], w, bias, layer.activation, &dy)?;
+            assert_eq!(got.dbias.is_some(), bias.is_some(), "{layer:?} in {dtype}: dbias");
+            let got = [Some(got.dx), Some(got.dw), got.dbias];
+            for (got, input) in got.iter().flatten().zip(&inputs) {
+                assert!(!got.is_tracked(), "{layer:?} in {dtype}");
+                assert_eq!(got.dtype(), dtype, "{layer:?}");
+                let (got, want) =
+                    (crate::harness::array(got), crate::harness::array(want.of(input)?));
+                assert_eq!(got, want, "{layer:?} in {dtype}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A plain tensor is a weight stored as `[k, n]`.
+#[test]
+fn a_tensor_is_a_kn_weight() -> Result<()> {
+    let x = Tensor::randn(&[3, 4], 1, DType::F64, &Device::Cpu)?;
+    let w = Tensor::randn(&[4, 4], 2, DType::F64, &Device::Cpu)?;
+    let read = |y: Tensor| y.read_blocking::<f64>();
+    let plain = read(linear(&x, &w, None, Activation::None)?)?;
+    assert_eq!(plain, read(linear(&x, Weight::kn(&w), None, Activation::None)?)?);
+    assert_ne!(plain, read(linear(&x, Weight::nk(&w), None, Activation::None)?)?);
+    Ok(())
+}
+
+#[test]
+fn matmul_broadcasts_its_batches() {
+    let shapes: [(&[usize], &[usize]); 13] = [
+        (&[3, 4], &[4, 5]),
+        (&[2, 3, 4], &[4, 5]),
+        (&[3, 4], &[2, 4, 5]),
+        (&[2, 3, 4], &[2, 4, 5]),
+        (&[2, 1, 3, 4], &[3, 4, 5]),
+        (&[1, 3, 4], &[6, 4, 5]),
+        (&[6, 3, 4], &[1, 4, 5]),
+        (&[2, 3, 1, 4], &[2, 1, 4, 1]),
+        (&[1, 1, 3, 4], &[2, 3, 4, 2]),
+        (&[0, 3, 4], &[1, 4, 5]),
+        (&[1, 3, 4], &[0, 4, 5]),
+        (&[2, 3, 0], &[0, 5]),
+        (&[2, 0, 4], &[1, 2, 4, 5]),
+    ];
+    for (a, b) in shapes {
+        let name = format!("matmul {a:?} {b:?}");
+        let reference = |i: &[Array]| {
+            let ([a, b], [ra, rb]) = ([&i[0], &i[1]], [i[0].shape.len(), i[1].shape.len()]);
+            let lead = naive::broadcast(&a.shape[..ra - 2], &b.shape[..rb - 2]);
+            let (m, k, n) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
+            Array::from_fn(&[&lead[..], &[m, n]].concat(), |at| {
+                let (lead, i, j) = (&at[..at.len() - 2], at[at.len() - 2], at[at.len() - 1]);
+                (0..k)
+                    .map(|p| {
+                        let a = a.at_broadcast(&[lead, &[i, p]].concat());
+                        a * b.at_broadcast(&[lead, &[p, j]].concat())
+                    })
+                    .sum()
+            })
+        };
+        let inputs = [input(a), input(b)];
+        check(&Case::new(name, inputs, |t| t[0].matmul(&t[1]), reference).cancelling(4));
+    }
+}

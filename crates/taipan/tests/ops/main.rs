@@ -1,0 +1,13 @@
+//! Every op: one [`Case`](harness::Case) per shape and variant.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod binary;
+mod cast;
+mod extremes;
+mod layout;
+mod linear;
+mod reduce;
+mod softmax;
+mod unary;

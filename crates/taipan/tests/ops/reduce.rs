@@ -1,0 +1,191 @@
+//! Sums, means, maxima and where these are.
+
+use taipan::{DType, Device, Result, Tensor};
+
+use crate::harness::{
+    Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, naive, round,
+    tensor,
+};
+
+/// A reduction: its name, the method, and the mathematics.
+struct Reduction(&'static str, fn(&Tensor, &[usize]) -> Result<Tensor>, fn(&[f64]) -> f64);
+
+const REDUCTIONS: [Reduction; 3] = [
+    Reduction("sum_dims", Tensor::sum_dims, naive::sum),
+    Reduction("mean_dims", Tensor::mean_dims, naive::mean),
+    Reduction("max_dims", Tensor::max_dims, naive::max),
+];
+
+/// All subsets of the dimensions of a shape.
+fn subsets(rank: usize) -> impl Iterator<Item = Vec<usize>> {
+    (0..1usize << rank).map(move |bits| (0..rank).filter(|d| bits >> d & 1 == 1).collect())
+}
+
+fn case(reduction: &Reduction, shape: &[usize], dims: &[usize]) -> Case {
+    let &Reduction(op, call, math) = reduction;
+    let values = if op == "max_dims" { Values::Distinct } else { Values::Between(-1.0, 1.0) };
+    let (name, own, dims) = (format!("{op} {shape:?} {dims:?}"), dims.to_vec(), dims.to_vec());
+    let reference = move |i: &[Array]| naive::reduce(&i[0], &dims, math);
+    let terms = if op == "sum_dims" { own.iter().map(|&d| shape[d]).product() } else { 1 };
+    let call = move |t: &[Tensor]| call(&t[0], &own);
+    Case::new(name, [input_of(shape, values)], call, reference).cancelling(terms)
+}
+
+#[test]
+fn every_subset_of_dimensions() {
+    for shape in [&[3, 2, 5, 4][..], &[1, 3, 1, 2], &[1, 1, 1, 1], &[4, 33, 3, 1]] {
+        for dims in subsets(4) {
+            REDUCTIONS.iter().for_each(|reduction| check(&case(reduction, shape, &dims)));
+        }
+    }
+}
+
+/// The sum of nothing is 0, its mean is NaN; nothing has sums.
+#[test]
+fn sizes_of_nothing() {
+    for shape in [&[0][..], &[0, 3], &[3, 0], &[2, 0, 3], &[0, 0]] {
+        for dims in subsets(shape.len()) {
+            REDUCTIONS[..2].iter().for_each(|reduction| check(&case(reduction, shape, &dims)));
+        }
+    }
+    check(&case(&REDUCTIONS[2], &[0, 3], &[1]));
+    check(&case(&REDUCTIONS[2], &[3, 0, 2], &[0]));
+}
+
+#[test]
+fn the_order_of_dimensions_does_not_matter() -> Result<()> {
+    let x = Tensor::randn(&[2, 3, 4, 5], 1, DType::F64, &Device::Cpu)?;
+    for Reduction(op, call, _) in &REDUCTIONS {
+        assert_eq!(array(&call(&x, &[3, 0, 1])?), array(&call(&x, &[0, 1, 3])?), "{op}");
+    }
+    Ok(())
+}
+
+/// Longer than one block of rows, columns, and one thread's piece.
+#[test]
+fn many_elements() {
+    let shapes: [(&[usize], &[usize]); 7] = [
+        (&[3, 2051], &[1]),
+        (&[2051, 3], &[0]),
+        (&[50_000], &[0]),
+        (&[300, 301], &[0]),
+        (&[17, 1025], &[1]),
+        (&[20_000, 2], &[0]),
+        (&[5, 700, 11], &[0, 2]),
+    ];
+    for (shape, dims) in shapes {
+        REDUCTIONS.iter().for_each(|reduction| check(&case(reduction, shape, dims)));
+    }
+}
+
+#[test]
+fn all_dimensions() {
+    for shape in [&[][..], &[1], &[7], &[3, 4, 5]] {
+        let x = || [input_of(shape, Values::Distinct)];
+        let all = |math: fn(&[f64]) -> f64| {
+            move |i: &[Array]| Array { shape: vec![], data: vec![math(&i[0].data)] }
+        };
+        let case = Case::new(format!("sum {shape:?}"), x(), |t| t[0].sum(), all(naive::sum));
+        check(&case.cancelling(60));
+        let case = Case::new(format!("mean {shape:?}"), x(), |t| t[0].mean(), all(naive::mean));
+        check(&case.cancelling(1));
+        check(&Case::new(format!("max {shape:?}"), x(), |t| t[0].max(), all(naive::max)));
+    }
+}
+
+/// Halves are summed in f32: 5000 ones are 5000, not the 2048 or 256 where adding 1 stops
+/// changing a half.
+#[test]
+fn sums_of_halves_are_kept_in_f32() -> Result<()> {
+    for dtype in [DType::F16, DType::BF16] {
+        for (shape, dims) in [(&[5000, 1][..], [0]), (&[1, 5000], [1]), (&[5000, 3], [0])] {
+            let sum = Tensor::ones(shape, dtype, &Device::Cpu)?.sum_dims(&dims)?;
+            assert_eq!(array(&sum).data[0], round(5000.0, dtype), "{shape:?} in {dtype}");
+        }
+    }
+    Ok(())
+}
+
+/// 1/count need not be a number of the type, only dy/count: gradients of f16 are scaled up for
+/// exactly this.
+#[test]
+fn the_gradient_of_a_long_mean_rounds_once() -> Result<()> {
+    let x = Tensor::zeros(&[1_000_000], DType::F16, &Device::Cpu)?.tracked();
+    let dy = Tensor::full(&[], 60_000.0, DType::F16, &Device::Cpu)?;
+    let grads = x.mean()?.backward_from(&dy)?;
+    let (got, want) = (array(grads.of(&x)?).data[0], array(&dy).data[0] / 1e6);
+    let within = crate::harness::tolerance(DType::F16).value * want;
+    assert!((got - want).abs() <= within, "got {got}, want {want}, tolerance {within:e}");
+    Ok(())
+}
+
+#[test]
+fn equal_maxima_share_the_gradient() -> Result<()> {
+    let x = [1.0, 3.0, 3.0, 2.0, 5.0, 5.0, 5.0, 5.0];
+    let x = Tensor::new(&x, &[2, 4], &Device::Cpu)?.tracked();
+    let dy = Tensor::new(&[6.0, 2.0], &[2], &Device::Cpu)?;
+    let grads = x.max_dims(&[1])?.backward_from(&dy)?;
+    let want = [0.0, 3.0, 3.0, 0.0, 0.5, 0.5, 0.5, 0.5];
+    assert_eq!(grads.of(&x)?.read_blocking::<f64>()?, want);
+    Ok(())
+}
+
+#[test]
+fn a_nan_is_the_maximum() -> Result<()> {
+    for dtype in FLOATS {
+        for shape in [[40, 1], [1, 40]] {
+            let dim = usize::from(shape[0] == 1);
+            for at in [0, 17, 39] {
+                let mut data = vec![1.0; 40];
+                data[at] = f64::NAN;
+                data[(at + 5) % 40] = f64::INFINITY;
+                let x = Array { shape: shape.to_vec(), data };
+                let x = tensor(&x, dtype, &Device::Cpu).tracked();
+                let max = x.max_dims(&[dim])?;
+                assert!(max.item()?.is_nan(), "{shape:?} in {dtype} at {at}: {max}");
+                assert_eq!(x.argmax(dim)?.item()?, at as f64, "{shape:?} in {dtype}");
+                let grads = max.backward_from(&tensor(
+                    &Array { shape: vec![1], data: vec![2.0] },
+                    dtype,
+                    &Device::Cpu,
+                ))?;
+                let dx = array(grads.of(&x)?).data;
+                let want: Vec<f64> = (0..40).map(|i| if i == at { 2.0 } else { 0.0 }).collect();
+                assert_eq!(dx, want, "{shape:?} in {dtype} at {at}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_largest_of_infinities() -> Result<()> {
+    let x = Tensor::new(&[f32::NEG_INFINITY; 6], &[2, 3], &Device::Cpu)?;
+    assert_eq!(x.max()?.item()?, f64::NEG_INFINITY);
+    assert_eq!(x.argmax(1)?.read_blocking::<u32>()?, [0, 0]);
+    Ok(())
+}
+
+#[test]
+fn argmax_is_the_first_largest() -> Result<()> {
+    let mut random = Random::named("argmax");
+    for device in &devices() {
+        for dtype in FLOATS.into_iter().filter(|&dtype| device.supports(dtype)) {
+            for shape in [&[1][..], &[9], &[3, 0], &[3, 4], &[2, 5, 3], &[2, 3, 4, 5], &[7, 40_000]]
+            {
+                // Few distinct values: many ties.
+                let x = random.draw(&input(shape)).map(|x| (x * 3.0).round());
+                for dim in (0..shape.len()).filter(|&dim| shape[dim] > 0) {
+                    let got = tensor(&x, dtype, device).tracked().argmax(dim)?;
+                    let want = naive::reduce(&x, &[dim], |x| {
+                        x.iter().position(|&v| v == naive::max(x)).unwrap() as f64
+                    });
+                    assert_eq!(got.dtype(), DType::U32);
+                    assert!(!got.is_tracked(), "an index has no gradient");
+                    assert!(array(&got) == want, "argmax of {shape:?} along {dim} in {dtype}");
+                }
+            }
+        }
+    }
+    Ok(())
+}

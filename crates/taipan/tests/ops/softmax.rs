@@ -1,0 +1,84 @@
+//! Softmax along each dimension.
+
+use taipan::{DType, Device, Result, Tensor};
+
+use crate::harness::{Array, Case, FLOATS, Values, array, check, input_of, naive, round, tensor};
+
+#[test]
+fn along_each_dimension() {
+    let shapes: [&[usize]; 10] = [
+        &[1],
+        &[7],
+        &[0],
+        &[3, 4],
+        &[0, 3],
+        &[3, 0],
+        &[2, 3, 5],
+        &[2, 1, 3, 4],
+        &[3, 1030],
+        &[33, 1025],
+    ];
+    for shape in shapes {
+        for dim in 0..shape.len() {
+            let inputs = [input_of(shape, Values::Between(-2.0, 2.0))];
+            let reference = move |i: &[Array]| naive::softmax(&i[0], dim);
+            check(&Case::new(
+                format!("softmax {shape:?} {dim}"),
+                inputs,
+                move |t| t[0].softmax(dim),
+                reference,
+            ));
+        }
+    }
+}
+
+/// Logits, and the softmax they have.
+#[test]
+fn large_logits() -> Result<()> {
+    const INF: f64 = f64::INFINITY;
+    let cases: [(&[f64], &[f64]); 7] = [
+        (&[1e4, 0.0, -1e4], &[1.0, 0.0, 0.0]),
+        (&[-1e4, -1e4], &[0.5, 0.5]),
+        (&[6e4, 6e4, -6e4, 6e4, 6e4], &[0.25, 0.25, 0.0, 0.25, 0.25]),
+        (&[-INF, 1.0, 1.0], &[0.0, 0.5, 0.5]),
+        (&[-INF, -6e4], &[0.0, 1.0]),
+        (&[f64::NAN, 1.0], &[f64::NAN, f64::NAN]),
+        (&[-INF, -INF], &[f64::NAN, f64::NAN]),
+    ];
+    let huge: [(&[f64], &[f64]); 2] =
+        [(&[1e30, 1e30, -1e30], &[0.5, 0.5, 0.0]), (&[-1e30, 0.0], &[0.0, 1.0])];
+    for dtype in FLOATS {
+        let wide = matches!(dtype, DType::F32 | DType::F64);
+        for (x, want) in cases.iter().chain(huge.iter().filter(|_| wide)) {
+            let data: Vec<f64> = x.iter().map(|&x| round(x, dtype)).collect();
+            let x = Array { shape: vec![1, x.len()], data };
+            let x = tensor(&x, dtype, &Device::Cpu).tracked();
+            let y = x.softmax(1)?;
+            let same = |got: &[f64], want: &[f64]| {
+                got.iter().zip(want).all(|(got, want)| got == want || got.is_nan() && want.is_nan())
+            };
+            let got = array(&y).data;
+            assert!(same(&got, want), "softmax of {x} in {dtype}: got {got:?}, want {want:?}");
+
+            // dx = y·(dy − Σ dy·y)
+            let dy: Vec<f64> = (0..want.len()).map(|i| i as f64 - 0.5).collect();
+            let dot: f64 = dy.iter().zip(*want).map(|(dy, y)| dy * y).sum();
+            let want: Vec<f64> = dy.iter().zip(*want).map(|(dy, y)| y * (dy - dot)).collect();
+            let dy = Array { shape: vec![1, dy.len()], data: dy };
+            let grads = y.backward_from(&tensor(&dy, dtype, &Device::Cpu))?;
+            let got = array(grads.of(&x)?).data;
+            assert!(same(&got, &want), "softmax' of {x} in {dtype}: got {got:?}, want {want:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Rows of many equal logits sum to 1.
+#[test]
+fn probabilities_sum_to_1() -> Result<()> {
+    let y = Tensor::zeros(&[2, 50_000], DType::F32, &Device::Cpu)?.softmax(1)?;
+    for x in y.read_blocking::<f32>()? {
+        assert!((x - 2e-5).abs() < 1e-11, "{x}");
+    }
+    Ok(())
+}
