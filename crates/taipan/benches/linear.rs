@@ -19,31 +19,26 @@ fn main() -> Result<()> {
     })
 }
 
-/// Forward and backward with gelu, f32 against `gemm`, the other types against f32.
+/// Forward and backward with gelu: f32 against `gemm`, each other type against f32.
 fn compare(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
+    let report = |op, dtype: DType, ms, baseline, baseline_ms| {
+        let (shape, dtype) = (format!("{m}x{k}x{n}"), dtype.to_string());
+        options.report(&Row { op, shape, dtype, ms, baseline, baseline_ms });
+    };
     let plain = Plain::new(m, k, n)?;
-    let dtypes = [DType::F32, DType::F16, DType::BF16, DType::F64];
-    let layers: Vec<Layer> =
-        dtypes.iter().map(|d| Layer::new(m, k, n, *d)).collect::<Result<_>>()?;
-    let mut contenders: Vec<Contender> = vec![Box::new(|| Box::new(|| plain.run()))];
-    for layer in &layers {
-        contenders.push(layer.forward(Activation::Gelu));
-        contenders.push(layer.backward());
-    }
-    let ms = race(&mut contenders);
-    options.say(&format!(
-        "gemm, plain product, {m}x{k}x{n} f32: {:.1} GF/s",
-        2e-6 * (m * k * n) as f64 / ms[0]
-    ));
-    for (i, dtype) in dtypes.iter().enumerate() {
-        for (j, op) in ["linear.forward", "linear.backward"].into_iter().enumerate() {
-            let (baseline, baseline_ms) = match dtype {
-                DType::F32 => ("gemm", ms[0]),
-                _ => ("taipan f32", ms[1 + j]),
-            };
-            let (shape, dtype) = (format!("{m}x{k}x{n}"), dtype.to_string());
-            options.report(&Row { op, shape, dtype, ms: ms[1 + 2 * i + j], baseline, baseline_ms });
-        }
+    let layer = Layer::new(m, k, n, DType::F32)?;
+    let gemm = || -> Contender { Box::new(|| Box::new(|| plain.run())) };
+    let ms = race(&mut [gemm(), layer.forward(Activation::Gelu), layer.backward()]);
+    let speed = 2e-6 * (m * k * n) as f64 / ms[0];
+    options.say(&format!("gemm, plain product, {m}x{k}x{n} f32: {speed:.1} GF/s"));
+    report("linear.forward", DType::F32, ms[1], "gemm", ms[0]);
+    report("linear.backward", DType::F32, ms[2], "gemm", ms[0]);
+    for dtype in [DType::F16, DType::BF16, DType::F64] {
+        let other = Layer::new(m, k, n, dtype)?;
+        let ms = race(&mut [layer.forward(Activation::Gelu), other.forward(Activation::Gelu)]);
+        report("linear.forward", dtype, ms[1], "taipan f32", ms[0]);
+        let ms = race(&mut [layer.backward(), other.backward()]);
+        report("linear.backward", dtype, ms[1], "taipan f32", ms[0]);
     }
     Ok(())
 }

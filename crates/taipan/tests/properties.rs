@@ -48,8 +48,16 @@ fn draw(seed: u64, shape: &[usize], dtype: DType) -> Array {
     Random::named(&seed.to_string()).draw(&input(shape)).map(|x| round(x, dtype))
 }
 
+/// A method of two tensors.
+type Operation = fn(&Tensor, &Tensor) -> Result<Tensor>;
+
 /// Compare with a sum of so many terms of about 1 each.
-fn close(got: &Array, want: &Array, dtype: DType, terms: usize) -> Result<(), TestCaseError> {
+fn close(
+    got: &Array,
+    want: &Array,
+    dtype: DType,
+    terms: usize,
+) -> std::result::Result<(), TestCaseError> {
     let t = tolerance(dtype);
     prop_assert_eq!(&got.shape, &want.shape);
     for (i, (got, want)) in got.data.iter().zip(&want.data).enumerate() {
@@ -104,13 +112,12 @@ proptest! {
         let b = part(|ones| ones.1 && !ones.0);
         let b = draw(seed ^ 1, &b[cut.min(b.len())..], dtype);
         let b = b.map(|x| round(x + 1.5f64.copysign(x), dtype)); // away from 0
-        let (call, math): (fn(&Tensor, &Tensor) -> Result<Tensor, _>, fn(f64, f64) -> f64) =
-            match op {
-                0 => (Tensor::add, |a, b| a + b),
-                1 => (Tensor::sub, |a, b| a - b),
-                2 => (Tensor::mul, |a, b| a * b),
-                _ => (Tensor::div, |a, b| a / b),
-            };
+        let (call, math): (Operation, fn(f64, f64) -> f64) = match op {
+            0 => (Tensor::add, |a, b| a + b),
+            1 => (Tensor::sub, |a, b| a - b),
+            2 => (Tensor::mul, |a, b| a * b),
+            _ => (Tensor::div, |a, b| a / b),
+        };
         let want = naive::binary(&a, &b, math);
         let got = call(&tensor(&a, dtype, &CPU), &tensor(&b, dtype, &CPU)).unwrap();
         close(&array(&got), &want, dtype, 0)?;
@@ -197,7 +204,7 @@ proptest! {
     /// To a wider type and back nothing is lost.
     #[test]
     fn cast_and_back_is_itself(bits in vec(any::<u16>(), 1..50), wide in 0..2usize) {
-        fn round_trip<T: Element>(values: Vec<T>, wide: DType) -> Result<(), TestCaseError> {
+        fn round_trip<T: Element>(values: Vec<T>, wide: DType) -> std::result::Result<(), TestCaseError> {
             let finite = |x: &T| x.to_f64().is_finite();
             let values: Vec<T> = values.into_iter().filter(finite).collect();
             let x = Tensor::new(&values, &[values.len()], &CPU).unwrap();
@@ -236,7 +243,7 @@ fn moments(x: &[f64]) -> [f64; 4] {
 }
 
 #[test]
-fn moments_are_those_of_the_distribution() -> Result<(), taipan::Error> {
+fn moments_are_those_of_the_distribution() -> Result<()> {
     // With n numbers each moment is off by about a few times 1/√n.
     const N: usize = 200_000;
     for dtype in FLOATS {
@@ -263,7 +270,7 @@ fn moments_are_those_of_the_distribution() -> Result<(), taipan::Error> {
 
 /// Neighbours, and elements of neighbouring seeds, have nothing to do with one another.
 #[test]
-fn random_numbers_are_not_correlated() -> Result<(), taipan::Error> {
+fn random_numbers_are_not_correlated() -> Result<()> {
     const N: usize = 100_000;
     let x = array(&Tensor::randn(&[N], 7, DType::F64, &CPU)?).data;
     let y = array(&Tensor::randn(&[N], 8, DType::F64, &CPU)?).data;
@@ -281,6 +288,53 @@ fn random_numbers_are_not_correlated() -> Result<(), taipan::Error> {
         }),
     ] {
         assert!(correlation.abs() < 0.02, "{name}: {correlation}");
+    }
+    Ok(())
+}
+
+/// The same on every platform: the first four numbers of some seeds, to the last bit.
+#[test]
+fn seeds_give_these_numbers() -> Result<()> {
+    let uniform: [(u64, [f64; 4]); 4] = [
+        (0, [0.6524484863740322, 0.7012121095215252, 0.3871241409757855, 0.656413707073071]),
+        (1, [0.36818951565166946, 0.9435642308648544, 0.04525699773739167, 0.7774369184800852]),
+        (42, [0.34329192209867343, 0.9557467261317436, 0.48634953628166855, 0.06735789320333596]),
+        (u64::MAX, [0.3662420901697574, 0.7408050620013817, 0.510562089893682, 0.9269618291063265]),
+    ];
+    for (seed, want) in uniform {
+        let got = Tensor::rand(&[4], seed, DType::F64, &CPU)?;
+        assert_eq!(got.read_blocking::<f64>()?, want, "seed {seed}");
+        // In smaller types, the leading digits of the same numbers.
+        for (dtype, digits) in [(DType::F16, 11), (DType::BF16, 8), (DType::F32, 24)] {
+            let scale = 2f64.powi(digits);
+            let want = want.map(|x| (x * scale).floor() / scale);
+            assert_eq!(
+                array(&Tensor::rand(&[4], seed, dtype, &CPU)?).data,
+                want,
+                "seed {seed} in {dtype}"
+            );
+        }
+    }
+    let normal: [(u64, [f64; 4]); 4] = [
+        (0, [-0.05514758347502203, 1.0717230427341664, 0.679124164549726, -0.3304283205632037]),
+        (1, [-1.2350139673607807, -0.5770845644231655, 0.8284946442068649, -0.7140862743206186]),
+        (42, [-0.37362775299365514, -0.26574438634819825, -1.5652394214048488, 1.3507003021878399]),
+        (
+            u64::MAX,
+            [-0.4387214756878968, -0.5489113474545084, 1.0685959937297993, -0.16471913779908134],
+        ),
+    ];
+    for (seed, want) in normal {
+        let got = Tensor::randn(&[4], seed, DType::F64, &CPU)?;
+        assert_eq!(got.read_blocking::<f64>()?, want, "seed {seed}");
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            let want = want.map(|x| round(x, dtype));
+            assert_eq!(
+                array(&Tensor::randn(&[4], seed, dtype, &CPU)?).data,
+                want,
+                "seed {seed} in {dtype}"
+            );
+        }
     }
     Ok(())
 }

@@ -89,7 +89,7 @@ pub fn check(case: &Case) {
     let got = exact.outcome(&inputs, &dy, Tracked::All);
     exact.compare_values(&got.value, &want);
     exact.compare_with_differences(&inputs, &dy, &got, &mut random);
-    let sizes = exact.sizes_of_grads(&inputs, &dy.shape, &mut random);
+    let sizes = exact.sizes_of_grads(&dy.shape, &mut random);
 
     for device in &devices() {
         for dtype in FLOATS.into_iter().filter(|&dtype| device.supports(dtype)) {
@@ -173,16 +173,17 @@ impl Run<'_> {
         }
     }
 
-    /// The root mean square of each input's gradient over several upstreams: one alone can be
-    /// small by chance.
-    fn sizes_of_grads(&self, inputs: &[Array], y: &[usize], random: &mut Random) -> Vec<f64> {
-        let mut squares = vec![0.0; inputs.len()];
-        const UPSTREAMS: usize = 4;
-        for _ in 0..UPSTREAMS {
+    /// The root mean square of each input's gradient over several draws: those of one alone can
+    /// be small by chance.
+    fn sizes_of_grads(&self, y: &[usize], random: &mut Random) -> Vec<f64> {
+        const DRAWS: usize = 4;
+        let mut squares = vec![0.0; self.case.inputs.len()];
+        for _ in 0..DRAWS {
+            let inputs: Vec<Array> = self.case.inputs.iter().map(|x| random.draw(x)).collect();
             let dy = random.draw(&input(y));
-            let outcome = self.outcome(inputs, &dy, Tracked::All);
+            let outcome = self.outcome(&inputs, &dy, Tracked::All);
             for (square, grad) in squares.iter_mut().zip(outcome.grads.iter().flatten()) {
-                *square += grad.rms().powi(2) / UPSTREAMS as f64;
+                *square += grad.rms().powi(2) / DRAWS as f64;
             }
         }
         squares.into_iter().map(f64::sqrt).collect()

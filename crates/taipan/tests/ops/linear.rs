@@ -176,7 +176,7 @@ fn depths_around_register_tiles() {
     }
 }
 
-/// Sizes beside the borders of blocks: of rows 144, of depth 256, of columns 512.
+/// Sizes beside the borders of blocks: of rows 144, of depth 256 or 512, of columns 512.
 const BLOCKS: [usize; 9] = [143, 144, 145, 255, 256, 257, 511, 512, 513];
 
 #[test]
@@ -208,14 +208,16 @@ fn sizes_beyond_1024() {
     check(&Layer::plain(1025, 1027, 3).variant(4).case());
 }
 
-/// Blocks of columns are 4096 wide: in `y` they are columns, in `dx` depth.
+/// A block of the right side has 6 MiB at most, one of the left 288 KiB: many columns and rows of
+/// a long depth. What is wide in `y` is deep in `dx`, and what is tall, in `dw`.
 #[test]
-fn sizes_beyond_4096() {
-    for i in [2, 3] {
-        check(&Layer::plain(3, 5, 4099).variant(i).case());
-        check(&Layer::plain(3, 4099, 5).variant(i).case());
-        check(&Layer::plain(4099, 3, 5).variant(i).case());
-    }
+fn sizes_beyond_a_block_of_bytes() {
+    check(&Layer::plain(2, 512, 3100).variant(2).case());
+    check(&Layer::plain(2, 3100, 512).variant(3).case());
+    check(&Layer::plain(512, 2, 3100).variant(4).case());
+    check(&Layer::plain(512, 3100, 2).variant(5).case());
+    check(&Layer::plain(3100, 2, 512).variant(2).case());
+    check(&Layer::plain(3100, 512, 2).variant(3).case());
 }
 
 #[test]

@@ -94,14 +94,13 @@ pub(crate) enum LaneSums<'a, A> {
     Right(&'a mut [A]),
 }
 
-/// Bytes of a lane in a block, which is its depth times the size of an element: short enough for a
-/// tile's two panels to stay near the processor, long enough for the sums to be touched rarely.
-const LANE_BYTES: usize = 2048;
-/// Rows of a block of `left`: with `LANE_BYTES`, what fits the second-level cache.
-const ROWS: usize = 144;
-/// Columns of a block of `right`: with `LANE_BYTES`, what fits the last-level cache.
-const COLUMNS: usize = 4096;
-/// Columns between two calls of `finish`: with `ROWS`, what fits the second-level cache.
+/// Depth of a block: long enough for the sums to be touched rarely.
+const DEPTH: usize = 512;
+/// Bytes of a block of `left`: a good part of the second-level cache.
+const LEFT_BYTES: usize = 288 << 10;
+/// Bytes of a block of `right`: a good part of the last-level cache.
+const RIGHT_BYTES: usize = 6 << 20;
+/// Columns between two calls of `finish`: with the rows of a block, what fits the second-level cache.
 const GROUP: usize = 512;
 /// Side of the block of sums where the output cannot hold them itself.
 const SUMS: usize = 1024;
@@ -209,9 +208,11 @@ impl<A: Real> Block<'_, A> {
             return Ok(());
         }
         let threads = rayon::current_num_threads();
-        let depth_step = even(k, LANE_BYTES / size_of::<A>(), 1);
-        let row_step = even(height.div_ceil(threads), ROWS, self.micro.rows);
-        let column_step = even(width, COLUMNS, self.micro.columns);
+        let depth_step = even(k, DEPTH, 1);
+        let rows_most = LEFT_BYTES / (depth_step * size_of::<A>());
+        let row_step = even(height.div_ceil(threads), rows_most, self.micro.rows);
+        let columns_most = RIGHT_BYTES / (depth_step * size_of::<A>());
+        let column_step = even(width, columns_most, self.micro.columns);
         let mut packed = CpuBuffer::scratch("gemm", column_step * depth_step * size_of::<A>())?;
         for columns in blocks(self.columns.clone(), column_step) {
             for depth in blocks(0..k, depth_step) {

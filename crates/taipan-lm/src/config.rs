@@ -1,0 +1,277 @@
+//! The shape of a model, as `config.json` describes it.
+
+use serde::Deserialize;
+
+/// What determines a Mamba model's shape and results; field by field the names of Hugging Face's
+/// `MambaConfig`, with its defaults.
+///
+/// ```
+/// use taipan_lm::Config;
+///
+/// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24}"#)?;
+/// assert_eq!(config.inner_size(), 1536);
+/// assert_eq!(config.parameters(), 129_135_360); // mamba-130m
+/// # Ok::<(), taipan_lm::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Tokens the embedding has rows for.
+    pub vocab_size: usize,
+    /// Width of the residual stream, the paper's `D` outside the block.
+    pub hidden_size: usize,
+    /// How many blocks.
+    pub num_hidden_layers: usize,
+    /// State per channel, the paper's `N`.
+    pub state_size: usize,
+    /// Taps of the causal convolution.
+    pub conv_kernel: usize,
+    /// Channels inside a block per channel of the residual stream, the paper's `E`.
+    pub expand: usize,
+    /// Rank of the projection that Δ comes from.
+    pub time_step_rank: usize,
+    /// Whether the projections into and out of a block have a bias.
+    pub use_bias: bool,
+    /// Whether the convolution has a bias.
+    pub use_conv_bias: bool,
+    /// What RMSNorm adds to the mean square.
+    pub layer_norm_epsilon: f64,
+    /// Whether the residual stream stays in f32 when the weights are smaller.
+    pub residual_in_fp32: bool,
+    /// Whether the head is the embedding, transposed.
+    pub tie_word_embeddings: bool,
+}
+
+/// What is wrong with a `config.json`.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It is not JSON, or a value has another type.
+    #[error("config: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A value that cannot be.
+    #[error("config: {key} is {found}, expected {expected}")]
+    Value {
+        /// Which.
+        key: &'static str,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+}
+
+/// The keys of the file that matter here.
+#[derive(Deserialize)]
+#[serde(default)]
+struct File {
+    model_type: String,
+    vocab_size: usize,
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    state_size: usize,
+    conv_kernel: usize,
+    expand: usize,
+    intermediate_size: Option<usize>,
+    time_step_rank: Rank,
+    hidden_act: String,
+    use_bias: bool,
+    use_conv_bias: bool,
+    layer_norm_epsilon: f64,
+    residual_in_fp32: bool,
+    #[serde(alias = "tie_embeddings")]
+    tie_word_embeddings: bool,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        File {
+            model_type: String::new(),
+            vocab_size: 50280,
+            hidden_size: 768,
+            num_hidden_layers: 32,
+            state_size: 16,
+            conv_kernel: 4,
+            expand: 2,
+            intermediate_size: None,
+            time_step_rank: Rank::Name("auto".into()),
+            hidden_act: "silu".into(),
+            use_bias: false,
+            use_conv_bias: true,
+            layer_norm_epsilon: 1e-5,
+            residual_in_fp32: true,
+            tie_word_embeddings: true,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Rank {
+    Number(usize),
+    Name(String),
+}
+
+impl Config {
+    /// Read a `config.json`. A model of another kind, an activation other than silu, a size of 0
+    /// and an `intermediate_size` that is no multiple of `hidden_size` are refused.
+    pub fn from_json(text: &str) -> Result<Config, ConfigError> {
+        let file: File = serde_json::from_str(&without_infinities(text))?;
+        let expect = |key, fine: bool, found: &dyn ToString, expected: &str| match fine {
+            true => Ok(()),
+            false => {
+                Err(ConfigError::Value { key, found: found.to_string(), expected: expected.into() })
+            }
+        };
+        let kind = &file.model_type;
+        expect("model_type", kind == "mamba", &format!("{kind:?}"), "\"mamba\"")?;
+        expect("hidden_act", file.hidden_act == "silu", &file.hidden_act, "silu")?;
+        // The file's own product wins over `expand`, which some tools leave at its default.
+        let inner = match file.intermediate_size {
+            Some(size) => size,
+            None => file.expand.saturating_mul(file.hidden_size),
+        };
+        for (key, size) in [
+            ("vocab_size", file.vocab_size),
+            ("hidden_size", file.hidden_size),
+            ("num_hidden_layers", file.num_hidden_layers),
+            ("state_size", file.state_size),
+            ("conv_kernel", file.conv_kernel),
+            ("intermediate_size", inner),
+        ] {
+            let most = 1 << 24; // so that no product of two overflows
+            expect(key, (1..=most).contains(&size), &size, &format!("1 to {most}"))?;
+        }
+        let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
+        expect("intermediate_size", inner % file.hidden_size == 0, &inner, &multiple)?;
+        let time_step_rank = match file.time_step_rank {
+            Rank::Number(rank) => rank,
+            Rank::Name(name) => {
+                expect("time_step_rank", name == "auto", &name, "a number or \"auto\"")?;
+                file.hidden_size.div_ceil(16)
+            }
+        };
+        let in_range = (1..=inner).contains(&time_step_rank);
+        expect("time_step_rank", in_range, &time_step_rank, &format!("1 to {inner}"))?;
+        let epsilon = file.layer_norm_epsilon;
+        expect("layer_norm_epsilon", epsilon >= 0.0, &epsilon, "0 or more")?;
+        Ok(Config {
+            vocab_size: file.vocab_size,
+            hidden_size: file.hidden_size,
+            num_hidden_layers: file.num_hidden_layers,
+            state_size: file.state_size,
+            conv_kernel: file.conv_kernel,
+            expand: inner / file.hidden_size,
+            time_step_rank,
+            use_bias: file.use_bias,
+            use_conv_bias: file.use_conv_bias,
+            layer_norm_epsilon: epsilon,
+            residual_in_fp32: file.residual_in_fp32,
+            tie_word_embeddings: file.tie_word_embeddings,
+        })
+    }
+
+    /// Channels inside a block, the paper's `D` of the scan.
+    pub fn inner_size(&self) -> usize {
+        self.expand * self.hidden_size
+    }
+
+    /// How many numbers training learns.
+    pub fn parameters(&self) -> usize {
+        let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
+        let bias = |len: usize, used: bool| if used { len } else { 0 };
+        let in_proj = 2 * inner * d + bias(2 * inner, self.use_bias);
+        let conv = inner * self.conv_kernel + bias(inner, self.use_conv_bias);
+        let x_proj = (self.time_step_rank + 2 * n) * inner;
+        let dt_proj = inner * self.time_step_rank + inner;
+        let scan = inner * n + inner; // A_log and D
+        let out_proj = d * inner + bias(d, self.use_bias);
+        let layer = d + in_proj + conv + x_proj + dt_proj + scan + out_proj;
+        let embeddings = self.vocab_size * d * if self.tie_word_embeddings { 1 } else { 2 };
+        embeddings + self.num_hidden_layers * layer + d
+    }
+}
+
+/// Python writes `Infinity` and `NaN` where JSON knows no such number: make them `null` outside of
+/// strings. None of the keys read here has such a value.
+fn without_infinities(text: &str) -> String {
+    let (mut out, mut rest, mut in_string) = (String::with_capacity(text.len()), text, false);
+    while let Some(c) = rest.chars().next() {
+        let bare = ["-Infinity", "Infinity", "NaN"].iter().find(|word| rest.starts_with(**word));
+        if let (false, Some(word)) = (in_string, bare) {
+            out.push_str("null");
+            rest = &rest[word.len()..];
+            continue;
+        }
+        // An escape takes its next character along.
+        let escaped = in_string && c == '\\';
+        let len = rest.chars().take(1 + escaped as usize).map(char::len_utf8).sum();
+        in_string ^= c == '"';
+        out.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(json: &str) -> String {
+        Config::from_json(json).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_are_those_of_hugging_face() {
+        let config = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
+        assert_eq!((config.hidden_size, config.num_hidden_layers), (768, 32));
+        assert_eq!((config.time_step_rank, config.inner_size()), (48, 1536));
+        assert!(config.tie_word_embeddings && config.use_conv_bias && !config.use_bias);
+    }
+
+    #[test]
+    fn what_tools_write_is_read() {
+        let config = Config::from_json(
+            r#"{"model_type": "mamba", "hidden_size": 40, "expand": 2, "intermediate_size": 120,
+                "time_step_rank": "auto", "time_step_limit": [0.0, Infinity],
+                "comment": "a \"NaN\" in a string", "tie_embeddings": false}"#,
+        )
+        .unwrap();
+        assert_eq!(config.expand, 3, "intermediate_size wins over expand");
+        assert_eq!(config.time_step_rank, 3, "ceil(40 / 16)");
+        assert!(!config.tie_word_embeddings);
+    }
+
+    #[test]
+    fn biases_and_an_untied_head_count() {
+        let plain = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
+        let biased = Config { use_bias: true, ..plain.clone() };
+        let untied = Config { tie_word_embeddings: false, ..plain.clone() };
+        assert_eq!(biased.parameters() - plain.parameters(), 32 * (2 * 1536 + 768));
+        assert_eq!(untied.parameters() - plain.parameters(), 50280 * 768);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert_eq!(error("{}"), "config: model_type is \"\", expected \"mamba\"");
+        assert_eq!(
+            error(r#"{"model_type": "mamba2"}"#),
+            "config: model_type is \"mamba2\", expected \"mamba\""
+        );
+        assert_eq!(
+            error(r#"{"model_type": "mamba", "hidden_size": 0}"#),
+            "config: hidden_size is 0, expected 1 to 16777216"
+        );
+        assert_eq!(
+            error(r#"{"model_type": "mamba", "intermediate_size": 1000}"#),
+            "config: intermediate_size is 1000, expected a multiple of hidden_size, 768"
+        );
+        assert_eq!(
+            error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#),
+            "config: hidden_act is relu, expected silu"
+        );
+        assert_eq!(
+            error(r#"{"model_type": "mamba", "time_step_rank": "big"}"#),
+            "config: time_step_rank is big, expected a number or \"auto\""
+        );
+        assert!(error("[").starts_with("config: EOF while parsing"));
+    }
+}
