@@ -77,14 +77,28 @@ impl Kernel for Permute {
             offset
         };
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            // Rows are written some at a time: those of a transposed matrix are neighbours where
+            // they are read, and share cache lines.
+            const ROWS: usize = 16;
             let x = inputs[0].of::<T>();
-            let rows = (GRAIN / row.max(1)).max(1);
+            let rows = (GRAIN / row.max(1)).max(1).next_multiple_of(ROWS);
             for_pieces(outputs[0].of_mut::<T>(), rows * row, |start, piece| {
-                for (i, out) in piece.chunks_mut(row).enumerate() {
-                    let x = &x[offset(start / row + i)..];
-                    match stride {
-                        1 => out.copy_from_slice(&x[..row]),
-                        _ => out.iter_mut().zip(x.iter().step_by(stride)).for_each(|(o, x)| *o = *x),
+                for (i, out) in piece.chunks_mut(ROWS * row).enumerate() {
+                    let mut offsets = [0; ROWS];
+                    let offsets = &mut offsets[..out.len() / row];
+                    for (j, at) in offsets.iter_mut().enumerate() {
+                        *at = offset(start / row + i * ROWS + j);
+                    }
+                    if stride == 1 {
+                        for (out, &mut at) in out.chunks_mut(row).zip(offsets) {
+                            out.copy_from_slice(&x[at..at + row]);
+                        }
+                        continue;
+                    }
+                    for column in 0..row {
+                        for (j, at) in offsets.iter().enumerate() {
+                            out[j * row + column] = x[at + column * stride];
+                        }
                     }
                 }
             });

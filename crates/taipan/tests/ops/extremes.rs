@@ -2,7 +2,7 @@
 
 use taipan::{Activation, DType, Device, Result, Tensor, linear};
 
-use crate::harness::{Array, array, tensor};
+use crate::harness::{Array, array, round, tensor};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -31,12 +31,7 @@ fn expect(
     for dtype in [DType::F32, DType::F64] {
         let got = value_and_slope(&f, x, dtype)?;
         let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
-        // The input itself may have been rounded.
-        let value = if value == x {
-            array(&tensor(&Array { shape: vec![], data: vec![x] }, dtype, &Device::Cpu)).data[0]
-        } else {
-            value
-        };
+        let value = round(value, dtype); // as the input was
         assert!(
             same(got.0, value) && same(got.1, slope),
             "{name}({x:e}) in {dtype}: value and slope are {got:?}, want {:?}",
@@ -184,7 +179,7 @@ fn nan_and_infinity_stay_in_their_row() -> Result<()> {
 #[test]
 fn elementary_functions_at_their_ends() -> Result<()> {
     type End = (&'static str, fn(&Tensor) -> Result<Tensor>, f64, (f64, f64));
-    let ends: [End; 29] = [
+    let ends: [End; 28] = [
         ("exp", Tensor::exp, 1e4, (INF, INF)),
         ("exp", Tensor::exp, -1e4, (0.0, 0.0)),
         ("exp", Tensor::exp, INF, (INF, INF)),
@@ -212,13 +207,9 @@ fn elementary_functions_at_their_ends() -> Result<()> {
         ("softplus", Tensor::softplus, INF, (INF, 1.0)),
         ("softplus", Tensor::softplus, -INF, (0.0, 0.0)),
         ("neg", Tensor::neg, INF, (-INF, -1.0)),
-        ("neg", Tensor::neg, 1e30, (-1e30, -1.0)),
         ("sigmoid", Tensor::sigmoid, 0.0, (0.5, 0.25)),
     ];
     for (name, f, x, want) in ends {
-        if name == "neg" && x.is_finite() {
-            continue; // -1e30 is rounded in f32; see `every_pair_of_types`
-        }
         expect(name, f, x, want)?;
     }
     Ok(())

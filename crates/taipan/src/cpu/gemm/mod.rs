@@ -182,6 +182,14 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
     size.div_ceil(parts).next_multiple_of(unit).max(unit)
 }
 
+/// How many threads a product of so many multiply-adds is worth. Does not change its result.
+fn threads_for(multiply_adds: usize) -> usize {
+    match multiply_adds {
+        0..1_000_000 => 1,
+        _ => rayon::current_num_threads(),
+    }
+}
+
 /// A rectangle of a product.
 struct Block<'a, A> {
     micro: &'a Micro<A>,
@@ -207,7 +215,9 @@ impl<A: Real> Block<'_, A> {
             }
             return Ok(());
         }
-        let threads = rayon::current_num_threads();
+        let threads = threads_for(height * width * k);
+        // One piece for a single thread: rayon then stays out of it.
+        let min_len = if threads == 1 { usize::MAX } else { 1 };
         let depth_step = even(k, DEPTH, 1);
         let rows_most = LEFT_BYTES / (depth_step * size_of::<A>());
         let row_step = even(height.div_ceil(threads), rows_most, self.micro.rows);
@@ -218,7 +228,7 @@ impl<A: Real> Block<'_, A> {
             for depth in blocks(0..k, depth_step) {
                 let len = columns.len().next_multiple_of(self.micro.columns) * depth.len();
                 let packed = &mut packed.of_mut::<A>()[..len];
-                self.pack_right(columns.clone(), depth.clone(), packed)?;
+                self.pack_right(columns.clone(), depth.clone(), packed, min_len)?;
                 // The left side is packed once per block of columns, but summed only once.
                 let first = columns.start == self.columns.start;
                 let mut left_sums: Vec<&mut [A]> = match self.left_sums.as_deref_mut() {
@@ -237,6 +247,7 @@ impl<A: Real> Block<'_, A> {
                     .zip(extra.par_chunks_mut(row_step))
                     .zip(&mut left_sums)
                     .enumerate()
+                    .with_min_len(min_len)
                     .try_for_each(|(i, ((sums, extra), left_sums))| {
                         strip.run(self.rows.start + i * row_step, sums, extra, finish, left_sums)
                     })?;
@@ -252,6 +263,7 @@ impl<A: Real> Block<'_, A> {
         columns: Range<usize>,
         depth: Range<usize>,
         packed: &mut [A],
+        min_len: usize,
     ) -> Result<()> {
         let (right, nr) = (self.product.right, self.micro.columns);
         let (group, pack) = (GROUP.next_multiple_of(nr), self.micro.pack_right);
@@ -261,14 +273,15 @@ impl<A: Real> Block<'_, A> {
         };
         let groups = packed.par_chunks_mut(group * depth.len()).enumerate();
         match self.right_sums.as_deref_mut() {
-            None => groups.try_for_each(pack_group),
-            Some(sums) => groups.zip(sums[columns.clone()].par_chunks_mut(group)).try_for_each(
-                |((i, packed), sums)| {
+            None => groups.with_min_len(min_len).try_for_each(pack_group),
+            Some(sums) => groups
+                .zip(sums[columns.clone()].par_chunks_mut(group))
+                .with_min_len(min_len)
+                .try_for_each(|((i, packed), sums)| {
                     pack_group((i, packed))?;
                     add_depth(packed, nr * depth.len(), nr, sums);
                     Ok(())
-                },
-            ),
+                }),
         }
     }
 }
