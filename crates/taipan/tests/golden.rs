@@ -61,10 +61,10 @@ fn function(name: &str) -> fn(&Tensor) -> Result<Tensor> {
         "sigmoid" => Tensor::sigmoid,
         "tanh" => Tensor::tanh,
         "exp" => Tensor::exp,
-        "exp_m1" => Tensor::exp_m1,
+        "exp_m1" => Tensor::expm1,
         "softplus" => Tensor::softplus,
-        "ln" => Tensor::ln,
-        "ln_1p" => Tensor::ln_1p,
+        "ln" => Tensor::log,
+        "ln_1p" => Tensor::log1p,
         "sqrt" => Tensor::sqrt,
         other => panic!("a function called {other}"),
     }

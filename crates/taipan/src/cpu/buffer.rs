@@ -5,7 +5,7 @@
 //! their size. What is in use and what waits together stay within five quarters of what was once in use
 //! at the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::dtype::Element;
@@ -86,13 +86,16 @@ type Evicted = Vec<Vec<Line>>;
 
 /// Buffers waiting to be used again, by size. All counts are in lines.
 struct Pool {
-    idle: BTreeMap<usize, Vec<Vec<Line>>>,
+    /// The latest behind the earlier, each with the time it came.
+    idle: BTreeMap<usize, VecDeque<(u64, Vec<Line>)>>,
+    time: u64,
     cached: usize,
     live: usize,
     peak: usize,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { idle: BTreeMap::new(), cached: 0, live: 0, peak: 0 });
+static POOL: Mutex<Pool> =
+    Mutex::new(Pool { idle: BTreeMap::new(), time: 0, cached: 0, live: 0, peak: 0 });
 
 fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,8 +105,8 @@ impl Pool {
     /// An idle buffer of this size, if there is one, and those that make room for a new one if
     /// there is none.
     fn take(&mut self, lines: usize) -> (Option<Vec<Line>>, Evicted) {
-        match self.idle.get_mut(&lines).and_then(Vec::pop) {
-            Some(found) => {
+        match self.idle.get_mut(&lines).and_then(VecDeque::pop_back) {
+            Some((_, found)) => {
                 self.cached -= lines;
                 self.count(lines);
                 (Some(found), Evicted::new())
@@ -121,21 +124,20 @@ impl Pool {
     fn give(&mut self, lines: Vec<Line>) -> Evicted {
         self.live -= lines.len();
         self.cached += lines.len();
-        self.idle.entry(lines.len()).or_default().push(lines);
+        self.time += 1;
+        self.idle.entry(lines.len()).or_default().push_back((self.time, lines));
         self.trim(0)
     }
 
-    /// Remove the largest idle buffers until there is room for `lines` more.
+    /// Remove the buffers that were idle longest until there is room for `lines` more.
     fn trim(&mut self, lines: usize) -> Evicted {
         let mut evicted = Evicted::new();
-        while self.cached > 0 && self.live + self.cached + lines > self.peak + self.peak / 4 {
-            let Some(mut class) = self.idle.last_entry() else { break };
-            match class.get_mut().pop() {
-                Some(lines) => {
-                    self.cached -= lines.len();
-                    evicted.push(lines);
-                }
-                None => drop(class.remove()),
+        while self.live + self.cached + lines > self.peak + self.peak / 4 {
+            let waiting = self.idle.values_mut().filter(|class| !class.is_empty());
+            let Some(class) = waiting.min_by_key(|class| class[0].0) else { break };
+            if let Some((_, oldest)) = class.pop_front() {
+                self.cached -= oldest.len();
+                evicted.push(oldest);
             }
         }
         evicted
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_pool_keeps_within_its_limit() {
-        let mut pool = Pool { idle: BTreeMap::new(), cached: 0, live: 0, peak: 0 };
+        let mut pool = Pool { idle: BTreeMap::new(), time: 0, cached: 0, live: 0, peak: 0 };
         let take = |pool: &mut Pool, n| {
             pool.take(n).0.unwrap_or_else(|| {
                 pool.count(n);
@@ -163,11 +165,11 @@ mod tests {
         pool.give(b);
         pool.give(c);
         let d = take(&mut pool, 12);
-        assert_eq!((pool.live, pool.cached), (12, 5), "the largest makes room for a new size");
-        assert_eq!(pool.give(d).len(), 0);
-        assert_eq!((pool.live, pool.cached, pool.peak), (0, 17, 15));
-        take(&mut pool, 2);
-        assert!(pool.live + pool.cached <= 18);
+        assert_eq!((pool.live, pool.cached), (12, 0), "those idle longest make room");
+        assert!(pool.give(d).is_empty());
+        let e = take(&mut pool, 6);
+        assert_eq!((pool.live, pool.cached), (6, 12), "18 of 15·5/4");
+        assert_eq!(pool.give(e).len(), 0);
     }
 
     #[test]

@@ -38,7 +38,8 @@ impl Tensor {
     /// This tensor repeated along new leading dimensions and dimensions of size 1.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor> {
         const OP: &str = "broadcast_to";
-        let fits = broadcast(OP, self.shape(), shape)? == shape;
+        self.dtype().ensure_float(OP, "the input")?;
+        let fits = broadcast(OP, self.shape(), shape).is_ok_and(|both| both == shape);
         ensure!(OP, fits, "{:?} does not broadcast to {shape:?}", self.shape());
         match self.shape() == shape {
             true => Ok(self.clone()),

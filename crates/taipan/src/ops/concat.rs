@@ -59,9 +59,9 @@ impl Kernel for Concat {
             ensure!(
                 self.name(),
                 input.shape().len() == shape.len() && (0..shape.len()).all(same),
-                "{:?} and {:?} differ in more than dimension {dim}",
-                first.shape(),
-                input.shape()
+                "{:?} does not fit {:?}, expected equal sizes in all dimensions but {dim}",
+                input.shape(),
+                first.shape()
             );
             input.dtype().ensure(first.dtype(), self.name(), "a tensor")?;
             shape[dim] = shape[dim].saturating_add(input.shape()[dim]);

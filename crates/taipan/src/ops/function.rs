@@ -44,9 +44,9 @@ pub(crate) enum Function {
     /// `factor·x`
     Scale(f64),
     Exp,
-    ExpM1,
-    Ln,
-    Ln1p,
+    Expm1,
+    Log,
+    Log1p,
     Sqrt,
     Softplus,
 }
@@ -74,11 +74,11 @@ impl Function {
             }
             Function::Activation(Activation::Relu | Activation::Sigmoid | Activation::Tanh)
             | Function::Exp
-            | Function::ExpM1
             | Function::Sqrt => Kept::Output,
             Function::Activation(Activation::Gelu | Activation::GeluErf | Activation::Silu)
-            | Function::Ln
-            | Function::Ln1p
+            | Function::Expm1
+            | Function::Log
+            | Function::Log1p
             | Function::Softplus => Kept::Input,
         }
     }
@@ -96,9 +96,9 @@ impl Function {
             Function::Neg => "neg",
             Function::Scale(_) => "scale",
             Function::Exp => "exp",
-            Function::ExpM1 => "exp_m1",
-            Function::Ln => "ln",
-            Function::Ln1p => "ln_1p",
+            Function::Expm1 => "expm1",
+            Function::Log => "log",
+            Function::Log1p => "log1p",
             Function::Sqrt => "sqrt",
             Function::Softplus => "softplus",
         }
@@ -117,9 +117,9 @@ impl Function {
             Function::Neg => x.iter_mut().for_each(|x| *x = -*x),
             Function::Scale(factor) => x.iter_mut().for_each(|x| *x *= A::of(factor)),
             Function::Exp => dispatch(Value(Exp, x)),
-            Function::ExpM1 => dispatch(Value(ExpM1, x)),
-            Function::Ln => dispatch(Value(Ln, x)),
-            Function::Ln1p => dispatch(Value(Ln1p, x)),
+            Function::Expm1 => dispatch(Value(Expm1, x)),
+            Function::Log => dispatch(Value(Log, x)),
+            Function::Log1p => dispatch(Value(Log1p, x)),
             Function::Sqrt => dispatch(Value(Sqrt, x)),
             Function::Softplus => dispatch(Value(Softplus, x)),
         }
@@ -140,9 +140,9 @@ impl Function {
                 self.value(dx);
             }
             Function::Exp => dispatch(Slope(Exp, kept, dy, dx)),
-            Function::ExpM1 => dispatch(Slope(ExpM1, kept, dy, dx)),
-            Function::Ln => dispatch(Slope(Ln, kept, dy, dx)),
-            Function::Ln1p => dispatch(Slope(Ln1p, kept, dy, dx)),
+            Function::Expm1 => dispatch(Slope(Expm1, kept, dy, dx)),
+            Function::Log => dispatch(Slope(Log, kept, dy, dx)),
+            Function::Log1p => dispatch(Slope(Log1p, kept, dy, dx)),
             Function::Sqrt => dispatch(Slope(Sqrt, kept, dy, dx)),
             Function::Softplus => dispatch(Slope(Softplus, kept, dy, dx)),
         }
@@ -311,20 +311,20 @@ impl Scalar for Exp {
     }
 }
 
-struct ExpM1;
-impl Scalar for ExpM1 {
+struct Expm1;
+impl Scalar for Expm1 {
     #[inline(always)]
     fn value<I: Isa, A: Real>(x: A) -> A {
         x.exp_m1::<I>()
     }
     #[inline(always)]
-    fn slope<I: Isa, A: Real>(y: A) -> A {
-        y + A::ONE
+    fn slope<I: Isa, A: Real>(x: A) -> A {
+        x.exp::<I>()
     }
 }
 
-struct Ln1p;
-impl Scalar for Ln1p {
+struct Log1p;
+impl Scalar for Log1p {
     #[inline(always)]
     fn value<I: Isa, A: Real>(x: A) -> A {
         x.ln_1p::<I>()
@@ -335,8 +335,8 @@ impl Scalar for Ln1p {
     }
 }
 
-struct Ln;
-impl Scalar for Ln {
+struct Log;
+impl Scalar for Log {
     #[inline(always)]
     fn value<I: Isa, A: Real>(x: A) -> A {
         x.ln::<I>()

@@ -2,7 +2,7 @@
 
 use super::function::Activation;
 use super::linear::linear;
-use crate::error::Result;
+use crate::error::{Error, Result, ensure};
 use crate::spec::broadcast;
 use crate::tensor::Tensor;
 
@@ -19,13 +19,24 @@ impl Tensor {
     /// # Ok::<(), taipan::Error>(())
     /// ```
     pub fn matmul(&self, other: &Tensor) -> Result<Tensor> {
+        const OP: &str = "matmul";
+        self.dtype().ensure_float(OP, "the left side")?;
+        other.dtype().ensure(self.dtype(), OP, "the right side")?;
         let (a, b) = (self.shape(), other.shape());
-        if a.len() < 2 || b.len() <= 2 || a[..a.len() - 2] == b[..b.len() - 2] {
+        let ([a_lead @ .., m, k], [b_lead @ .., b_k, n]) = (a, b) else {
+            let why = format!("{a:?} and {b:?} do not fit, expected 2 dimensions or more");
+            return Err(Error::Shape { op: OP, why });
+        };
+        ensure!(OP, k == b_k, "{a:?} and {b:?} do not fit, expected […, {k}, n]");
+        if b_lead.is_empty() || a_lead == b_lead {
             return linear(self, other, None, Activation::None);
         }
-        let lead = broadcast("matmul", &a[..a.len() - 2], &b[..b.len() - 2])?;
-        let a = self.broadcast_to(&[&lead, &a[a.len() - 2..]].concat())?;
-        let b = other.broadcast_to(&[&lead, &b[b.len() - 2..]].concat())?;
+        let lead = broadcast(OP, a_lead, b_lead).map_err(|_| {
+            let why = format!("{a:?} and {b:?} do not broadcast in their leading dimensions");
+            Error::Shape { op: OP, why }
+        })?;
+        let a = self.broadcast_to(&[&lead, &[*m, *k][..]].concat())?;
+        let b = other.broadcast_to(&[&lead, &[*k, *n][..]].concat())?;
         linear(&a, &b, None, Activation::None)
     }
 }

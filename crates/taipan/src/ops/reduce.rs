@@ -5,7 +5,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -103,6 +103,15 @@ impl Extent {
             .map(|dims| dims.iter().product())
     }
 
+    fn ensure_nonempty(self, op: &'static str, shape: &[usize]) -> Result<()> {
+        match (self.first..self.end).find(|&dim| shape[dim] == 0) {
+            Some(dim) => {
+                Err(Error::Shape { op, why: format!("dimension {dim} of {shape:?} is empty") })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The shape without the dimensions of the extent.
     fn removed_from(self, shape: &[usize]) -> Vec<usize> {
         [&shape[..self.first], &shape[self.end..]].concat()
@@ -150,8 +159,9 @@ impl Kernel for Reduce {
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let (shape, dtype) = (inputs[0].shape(), inputs[0].dtype());
         dtype.ensure_float(self.name(), "the input")?;
-        let nonempty = self.fold != Fold::Max || self.extent.split(shape)[1] > 0;
-        ensure!(self.name(), nonempty, "{shape:?} has no element to take");
+        if self.fold == Fold::Max {
+            self.extent.ensure_nonempty(self.name(), shape)?;
+        }
         Ok(vec![Spec::new(self.name(), &self.extent.removed_from(shape), dtype)?])
     }
 
@@ -308,8 +318,8 @@ impl Kernel for Argmax {
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let shape = inputs[0].shape();
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
+        self.0.ensure_nonempty(self.name(), shape)?;
         let len = self.0.split(shape)[1];
-        ensure!(self.name(), len > 0, "{shape:?} has no element to take");
         ensure!(self.name(), u32::try_from(len).is_ok(), "{len} elements exceed a u32 index");
         Ok(vec![Spec::new(self.name(), &self.0.removed_from(shape), DType::U32)?])
     }

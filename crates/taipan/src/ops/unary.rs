@@ -27,11 +27,11 @@ functions! {
     /// `eˣ`
     exp = Function::Exp;
     /// `eˣ − 1`, exact near 0.
-    exp_m1 = Function::ExpM1;
+    expm1 = Function::Expm1;
     /// The natural logarithm.
-    ln = Function::Ln;
+    log = Function::Log;
     /// `ln(1 + x)`, exact near 0.
-    ln_1p = Function::Ln1p;
+    log1p = Function::Log1p;
     /// `√x`
     sqrt = Function::Sqrt;
     /// `tanh(x)`

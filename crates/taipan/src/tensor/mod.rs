@@ -50,7 +50,13 @@ impl Tensor {
     pub fn new<T: Element>(data: &[T], shape: &[usize], device: &Device) -> Result<Tensor> {
         const OP: &str = "tensor";
         let spec = Spec::new(OP, shape, T::DTYPE)?;
-        ensure!(OP, spec.len() == data.len(), "{} values do not fill {shape:?}", data.len());
+        ensure!(
+            OP,
+            spec.len() == data.len(),
+            "{} values found, expected {} for {shape:?}",
+            data.len(),
+            spec.len()
+        );
         let storage = match device {
             Device::Cpu => Storage::Cpu(Arc::new(CpuBuffer::from_slice(OP, data)?)),
         };
@@ -64,12 +70,12 @@ impl Tensor {
 
     /// A tensor of zeros.
     pub fn zeros(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::full(shape, 0.0, dtype, device)
+        Tensor::from_fn("zeros", shape, dtype, device, |_| Number::Int(0))
     }
 
     /// A tensor of ones.
     pub fn ones(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::full(shape, 1.0, dtype, device)
+        Tensor::from_fn("ones", shape, dtype, device, |_| Number::Int(1))
     }
 
     /// The whole numbers `start, start + 1, … end - 1` as a `[end - start]` tensor.

@@ -21,9 +21,9 @@ const TAILS: Values = Values::Either(5.0, 9.0);
 const FUNCTIONS: [Function; 10] = [
     Function("neg", Tensor::neg, |x| -x, &[WIDE]),
     Function("exp", Tensor::exp, f64::exp, &[WIDE, TAILS]),
-    Function("exp_m1", Tensor::exp_m1, f64::exp_m1, &[WIDE, NEAR_0]),
-    Function("ln", Tensor::ln, f64::ln, &[POSITIVE, Values::Between(0.9, 1.1)]),
-    Function("ln_1p", Tensor::ln_1p, f64::ln_1p, &[POSITIVE, NEAR_0, Values::Between(-0.9, 0.0)]),
+    Function("exp_m1", Tensor::expm1, f64::exp_m1, &[WIDE, NEAR_0]),
+    Function("ln", Tensor::log, f64::ln, &[POSITIVE, Values::Between(0.9, 1.1)]),
+    Function("ln_1p", Tensor::log1p, f64::ln_1p, &[POSITIVE, NEAR_0, Values::Between(-0.9, 0.0)]),
     Function("sqrt", Tensor::sqrt, f64::sqrt, &[POSITIVE]),
     Function("tanh", Tensor::tanh, f64::tanh, &[BENT, NEAR_0]),
     Function("sigmoid", Tensor::sigmoid, |x| phi(Activation::Sigmoid, x), &[BENT, LEFT]),

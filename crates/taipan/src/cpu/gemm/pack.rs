@@ -7,6 +7,9 @@ use crate::cpu::CpuBuffer;
 use crate::dtype::Real;
 use crate::error::Result;
 
+/// Steps of the depth that are transposed together.
+const PIECE: usize = 256;
+
 /// Pack `lanes × depth` of an operand into panels of `W` lanes, each panel step by step along the
 /// depth; the last panel is filled up with zeros.
 pub(super) fn pack<A: Real, const W: usize>(
@@ -34,17 +37,22 @@ pub(super) fn pack<A: Real, const W: usize>(
             }
         }
         Lines::Lanes => {
-            let mut buffer = CpuBuffer::scratch("gemm", panel_len * size_of::<A>())?;
+            // In pieces of the depth that stay in the first-level cache until they are turned.
+            let mut buffer = CpuBuffer::scratch("gemm", W * PIECE * size_of::<A>())?;
             for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(W)) {
-                let mut lines = [&[][..]; W];
-                let buffers = buffer.of_mut::<A>().chunks_mut(depth.len());
-                for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end) {
-                    *to = operand.source.read(line, depth.start, buffer);
-                }
-                let panel = panel.as_chunks_mut::<W>().0;
-                match W.min(lanes.end - first) {
-                    width if width == W => transpose(lines, panel),
-                    width => transpose_some(&lines[..width], panel),
+                for (piece, start) in panel.chunks_mut(W * PIECE).zip(depth.clone().step_by(PIECE))
+                {
+                    let mut lines = [&[][..]; W];
+                    let buffers = buffer.of_mut::<A>().chunks_mut(piece.len() / W);
+                    for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end)
+                    {
+                        *to = operand.source.read(line, start, buffer);
+                    }
+                    let piece = piece.as_chunks_mut::<W>().0;
+                    match W.min(lanes.end - first) {
+                        width if width == W => transpose(lines, piece),
+                        width => transpose_some(&lines[..width], piece),
+                    }
                 }
             }
         }

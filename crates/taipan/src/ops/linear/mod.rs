@@ -169,7 +169,8 @@ impl Sizes {
         ensure!(
             OP,
             w_lead.is_empty() || w_lead == lead,
-            "the weight is {w:?}, expected no leading dimensions or {lead:?} for {x:?}"
+            "the weight is {w:?}, expected 2 dimensions{} for {x:?}",
+            if lead.is_empty() { String::new() } else { format!(" or {lead:?} in front") }
         );
         if let Some(bias) = inputs.get(2) {
             ensure!(OP, bias.shape() == [n], "bias is {:?}, expected [{n}]", bias.shape());
