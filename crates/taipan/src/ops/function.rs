@@ -295,7 +295,7 @@ impl Scalar for Tanh {
     }
     #[inline(always)]
     fn slope<I: Isa, A: Real>(y: A) -> A {
-        A::ONE - y * y
+        (A::ONE - y) * (A::ONE + y)
     }
 }
 

@@ -32,7 +32,7 @@ pub fn tolerance(dtype: DType) -> Tolerance {
     let (value, cancelled, grad, tiny) = match dtype {
         DType::F16 => (1.01 * F16, F32, 8.0 * F16, 2f64.powi(-25)),
         DType::BF16 => (1.01 * BF16, F32, 8.0 * BF16, 2f64.powi(-134)),
-        DType::F32 => (16.0 * F32, F32, 64.0 * F32, 2f64.powi(-150)),
+        DType::F32 => (16.0 * F32, F32, 128.0 * F32, 2f64.powi(-150)),
         DType::F64 => (16.0 * F64, F64, 64.0 * F64, 0.0),
         other => unreachable!("{other} is no float"),
     };
