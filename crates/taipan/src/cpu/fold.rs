@@ -21,6 +21,16 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
     x.first().map(|&first| dispatch(Max(x, first)))
 }
 
+/// `Σ a·b`
+pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
+    dispatch(Dot(a, b))
+}
+
+/// `to += factor·x`, element by element.
+pub(crate) fn add_scaled<A: Real>(to: &mut [A], factor: A, x: &[A]) {
+    dispatch(AddScaled(to, factor, x));
+}
+
 /// `to += x`, element by element.
 pub(crate) fn add<A: Real>(to: &mut [A], x: &[A]) {
     dispatch(Add(to, x));
@@ -50,14 +60,50 @@ impl<A: Real> Job for Sum<'_, A> {
         for (lane, x) in lanes.iter_mut().zip(rest) {
             *lane += *x;
         }
-        let mut width = LANES / 2;
-        while width > 0 {
-            for i in 0..width {
-                lanes[i] += lanes[i + width];
-            }
-            width /= 2;
+        join(lanes)
+    }
+}
+
+/// The sum of the lanes, in pairs.
+#[inline(always)]
+fn join<A: Real>(mut lanes: [A; LANES]) -> A {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
         }
-        lanes[0]
+        width /= 2;
+    }
+    lanes[0]
+}
+
+struct Dot<'a, A>(&'a [A], &'a [A]);
+
+impl<A: Real> Job for Dot<'_, A> {
+    type Output = A;
+    #[inline(always)]
+    fn run<I: Isa>(self) -> A {
+        let mut lanes = [A::ZERO; LANES];
+        let ((a, a_rest), (b, b_rest)) = (self.0.as_chunks::<LANES>(), self.1.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            lanes = std::array::from_fn(|i| a[i].fma::<I>(b[i], lanes[i]));
+        }
+        for i in 0..a_rest.len().min(b_rest.len()) {
+            lanes[i] = a_rest[i].fma::<I>(b_rest[i], lanes[i]);
+        }
+        join(lanes)
+    }
+}
+
+struct AddScaled<'a, A>(&'a mut [A], A, &'a [A]);
+
+impl<A: Real> Job for AddScaled<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (to, x) in self.0.iter_mut().zip(self.2) {
+            *to = self.1.fma::<I>(*x, *to);
+        }
     }
 }
 

@@ -77,8 +77,7 @@ impl Kernel for SoftmaxGrad {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (dy, y) = (inputs[0].of::<T>(), inputs[1].of::<T>());
             for_rows(dy, y, outputs[0].of_mut::<T>(), n, |dy, y| {
-                let products: Vec<_> = dy.iter().zip(y).map(|(dy, y)| *dy * *y).collect();
-                let dot = fold::sum(&products);
+                let dot = fold::dot(dy, y);
                 dy.iter_mut().zip(y).for_each(|(dy, y)| *dy = *y * (*dy - dot));
             })
         });

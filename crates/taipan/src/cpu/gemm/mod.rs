@@ -14,6 +14,7 @@ mod micro;
 mod pack;
 #[cfg(test)]
 mod tests;
+mod thin;
 
 use std::ops::Range;
 
@@ -134,6 +135,7 @@ fn gemm_with<T: Float, X: Send>(
     let Product { m, n, .. } = *product;
     assert!(out.len() == m * n && extra.len() == m, "gemm: outputs of another size");
     let (mut left_sums, mut right_sums) = match lane_sums {
+        LaneSums::None if m <= thin::ROWS => return thin::thin(product, out, extra, finish),
         LaneSums::None => (None, None),
         LaneSums::Left(sums) => (Some(sums), None),
         LaneSums::Right(sums) => (None, Some(sums)),
@@ -215,7 +217,7 @@ impl<A: Real> Block<'_, A> {
             }
             return Ok(());
         }
-        let threads = threads_for(height * width * k);
+        let threads = threads_for(height.saturating_mul(width).saturating_mul(k));
         // One piece for a single thread: rayon then stays out of it.
         let min_len = if threads == 1 { usize::MAX } else { 1 };
         let depth_step = even(k, DEPTH, 1);

@@ -1,0 +1,95 @@
+//! Products with few rows, as in decoding: the right side is read once, and not packed.
+
+use rayon::prelude::*;
+
+use super::{Finish, Lines, Product, threads_for};
+use crate::cpu::{CpuBuffer, fold};
+use crate::dtype::{Float, Real};
+use crate::error::Result;
+
+/// Rows up to which reading the right side costs more than the arithmetic.
+pub(super) const ROWS: usize = 8;
+
+/// [`gemm`](super::gemm) for at most [`ROWS`] rows.
+pub(super) fn thin<T: Float, X>(
+    product: &Product<T::Acc>,
+    out: &mut [T],
+    extra: &mut [X],
+    finish: Finish<T::Acc, X>,
+) -> Result<()> {
+    let Product { m, n, k, right, .. } = *product;
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
+    let left = rows_of_left(product)?;
+    let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.of()[row * k..(row + 1) * k]).collect();
+    // Strips of columns, `[m, strip]` each, are summed in parallel.
+    let strip = match right.lines {
+        Lines::Lanes => 64,
+        Lines::Depth => 512,
+    }
+    .min(n);
+    let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
+    let mut sums = CpuBuffer::scratch("gemm", size)?;
+    let sums = sums.of_mut::<T::Acc>();
+    let min_len = if threads_for(n.saturating_mul(m * k)) == 1 { usize::MAX } else { 1 };
+    sums.par_chunks_mut(m * strip).enumerate().with_min_len(min_len).try_for_each(
+        |(i, sums)| {
+            let columns = i * strip..n.min((i + 1) * strip);
+            let len = if right.lines == Lines::Lanes { k } else { columns.len() };
+            let mut buffer = CpuBuffer::scratch("gemm", len * size_of::<T::Acc>())?;
+            match right.lines {
+                Lines::Lanes => {
+                    for (j, column) in columns.enumerate() {
+                        let line = right.source.read(column, 0, buffer.of_mut());
+                        for (row, left) in left.iter().enumerate() {
+                            sums[row * strip + j] = fold::dot(left, line);
+                        }
+                    }
+                }
+                Lines::Depth => {
+                    sums.fill(T::Acc::ZERO);
+                    for step in 0..k {
+                        let line = right.source.read(step, columns.start, buffer.of_mut());
+                        for (row, left) in left.iter().enumerate() {
+                            fold::add_scaled(&mut sums[row * strip..], left[step], line);
+                        }
+                    }
+                }
+            }
+            Ok(())
+        },
+    )?;
+    for (row, (out, x)) in out.chunks_mut(n).zip(extra).enumerate() {
+        for (i, out) in out.chunks_mut(strip).enumerate() {
+            let columns = i * strip..i * strip + out.len();
+            let sums = &mut sums[(i * m + row) * strip..][..out.len()];
+            finish(x, columns, sums);
+            T::narrow(sums, out);
+        }
+    }
+    Ok(())
+}
+
+/// The left side as `[m, k]`.
+fn rows_of_left<A: Real>(product: &Product<A>) -> Result<CpuBuffer> {
+    let Product { m, k, left, .. } = *product;
+    let mut rows = CpuBuffer::scratch("gemm", m * k * size_of::<A>())?;
+    match left.lines {
+        Lines::Lanes => {
+            let mut buffer = CpuBuffer::scratch("gemm", k * size_of::<A>())?;
+            for (line, row) in rows.of_mut::<A>().chunks_mut(k.max(1)).enumerate() {
+                row.copy_from_slice(left.source.read(line, 0, buffer.of_mut()));
+            }
+        }
+        Lines::Depth => {
+            let mut line = [A::ZERO; ROWS];
+            for step in 0..k {
+                for (row, x) in left.source.read(step, 0, &mut line[..m]).iter().enumerate() {
+                    rows.of_mut::<A>()[row * k + step] = *x;
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
