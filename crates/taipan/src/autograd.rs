@@ -23,7 +23,7 @@ pub(crate) trait Op: Kernel {
 
     /// The gradient of each input, in order, given those of the results. `saved.needs[i]` is
     /// false where nobody will look.
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
 }
 
 /// An input or a result of an op.
@@ -54,6 +54,11 @@ impl Saved {
     /// A result that [`Op::keeps`] asked for, or, behind the results, an extra.
     pub(crate) fn output(&self, i: usize) -> &Tensor {
         self.outputs[i].as_ref().expect("backward reads only results it keeps")
+    }
+
+    /// The same, to have: an extra is then nobody else's, and its memory can be used again.
+    pub(crate) fn take_output(&mut self, i: usize) -> Tensor {
+        self.outputs[i].take().expect("backward takes only results it keeps, and once")
     }
 }
 
@@ -118,7 +123,7 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let mut results = outputs.clone();
     results.truncate(op.outputs(&specs.iter().collect::<Vec<_>>())?.len());
     let keep = |t: &Tensor, slot| op.keeps(slot, &needs).then(|| t.detached());
-    let saved = Saved {
+    let mut saved = Saved {
         inputs: inputs.iter().enumerate().map(|(i, t)| keep(t, Slot::Input(i))).collect(),
         outputs: outputs
             .into_iter()
@@ -128,7 +133,7 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         specs,
         needs,
     };
-    record(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&saved, dys)));
+    record(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
     Ok(results)
 }
 

@@ -71,7 +71,7 @@ impl Op for Binary {
     /// Before the sum over repeated dimensions:
     /// `+`: `da = dy, db = dy`; `−`: `db = −dy`; `·`: `da = dy·b, db = dy·a`;
     /// `/`: `da = dy/b, db = −da·y`.
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let dy = &dys[0];
         let grad = |i: usize| match (self, i) {
             (Binary::Add, _) | (Binary::Sub, 0) => Ok(dy.clone()),

@@ -31,7 +31,7 @@ impl Op for Cast {
     }
 
     /// `dy` in the input's type.
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(dys[0].cast(saved.specs[0].dtype())?)])
     }
 }

@@ -32,7 +32,7 @@ impl Op for Concat {
     }
 
     /// Each tensor's slice of `dy`.
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let mut start = 0;
         let mut grads = Vec::new();
         for (spec, needed) in saved.specs.iter().zip(&saved.needs) {

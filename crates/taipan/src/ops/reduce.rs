@@ -137,7 +137,7 @@ impl Op for Reduce {
 
     /// Each element gets the gradient of what it went into: whole for a sum, divided by the count
     /// for a mean, and for a maximum divided by the number of elements that reach it.
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         if self.fold == Fold::Max {
             let inputs = [&dys[0], saved.input(0), saved.output(0)];
             return Ok(vec![Some(run_one(&MaxGrad(self.extent), &inputs)?)]);

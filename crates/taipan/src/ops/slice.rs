@@ -36,7 +36,7 @@ impl Op for Slice {
     }
 
     /// `dy` inside the range, zero outside.
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let Slice { dim, range } = self;
         let len = saved.specs[0].shape()[*dim];
         let kernel = SliceGrad { dim: *dim, range: range.clone(), len };

@@ -32,7 +32,7 @@ impl Op for Softmax {
     }
 
     /// `dx = y ⊙ (dy − Σ dy·y)`
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(run_one(&SoftmaxGrad, &[&dys[0], saved.output(0)])?)])
     }
 }

@@ -35,7 +35,7 @@ impl Op for Permute {
     }
 
     /// The inverse order.
-    fn backward(&self, _: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, _: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let mut inverse = vec![0; self.0.len()];
         for (i, &dim) in self.0.iter().enumerate() {
             inverse[dim] = i;

@@ -69,7 +69,7 @@ impl Op for Unary {
     }
 
     /// `dx = dy ⊙ f'(x)`
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let dx = match self.0.kept() {
             Kept::Nothing => run_one(&UnaryGrad(self.0), &[&dys[0]])?,
             Kept::Input => run_one(&UnaryGrad(self.0), &[&dys[0], saved.input(0)])?,

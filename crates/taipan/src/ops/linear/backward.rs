@@ -1,22 +1,27 @@
-//! The gradients of the product, with the activation's slope fused into their operands.
+//! The gradients of the product.
 //!
 //! With `pre = x·w + bias`, `y = φ(pre)` and `grad_pre = dy ⊙ φ'(pre)`:
 //! `dx = grad_pre·wᵀ`, `dw = xᵀ·grad_pre`, `dbias` is `grad_pre` summed over its rows.
-//! `grad_pre` is never stored: each product computes it while packing its operand, and `dbias` is
-//! summed from what was packed for `dw`.
+//!
+//! `grad_pre` gets no memory of its own. Where sums have the type of the elements and nobody else
+//! holds what was kept, it takes that one's place, in one pass. Otherwise each product computes it
+//! while packing its operand: then it is not rounded to the smaller type, either. `dbias` is summed
+//! from what was packed for `dw`.
+
+use std::sync::Arc;
 
 use super::forward::Linear;
 use super::{Layout, OP, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, ask_ahead, gemm};
-use crate::cpu::threads::for_pieces;
+use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::{Kernel, View, run, run_one};
-use crate::ops::function::Function;
+use crate::ops::function::{Activation, Function};
 use crate::spec::Spec;
-use crate::tensor::Tensor;
+use crate::tensor::{Storage, Tensor};
 
 /// Everything the three gradients have in common.
 pub(super) struct Backward<'a> {
@@ -25,20 +30,25 @@ pub(super) struct Backward<'a> {
     sizes: Sizes,
     /// Of `x`, `w` and perhaps `bias`.
     specs: &'a [Spec],
-    dy: &'a Tensor,
+    dy: Tensor,
     /// What `φ'` is computed from, if anything: `y` or `pre`.
-    kept: Option<&'a Tensor>,
+    kept: Option<Tensor>,
 }
 
 impl<'a> Backward<'a> {
     pub(super) fn new(
         op: &Linear,
         specs: &'a [Spec],
-        dy: &'a Tensor,
-        kept: Option<&'a Tensor>,
+        dy: &Tensor,
+        mut kept: Option<Tensor>,
     ) -> Result<Self> {
         let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
-        Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, kept })
+        let (mut dy, mut function) = (dy.detached(), op.function);
+        if kept.as_mut().is_some_and(|kept| become_grad_pre(kept, &dy, function)) {
+            dy = kept.take().unwrap_or(dy);
+            function = Activation::None.into();
+        }
+        Ok(Self { layout: op.layout, function, sizes, specs, dy, kept })
     }
 
     pub(super) fn dx(&self, w: &Tensor) -> Result<Tensor> {
@@ -73,12 +83,34 @@ impl<'a> Backward<'a> {
 
     /// What `grad_pre` is computed from.
     fn upstream(&self) -> impl Iterator<Item = &Tensor> {
-        [self.dy].into_iter().chain(self.kept)
+        [&self.dy].into_iter().chain(&self.kept)
     }
 
     fn inputs<'b>(&'b self, other: &'b Tensor) -> Vec<&'b Tensor> {
         [other].into_iter().chain(self.upstream()).collect()
     }
+}
+
+/// Overwrite `kept` with `dy ⊙ φ'`, if that loses no digits and nobody else sees it.
+fn become_grad_pre(kept: &mut Tensor, dy: &Tensor, function: Function) -> bool {
+    let dtype = dy.dtype();
+    let (Storage::Cpu(kept), Storage::Cpu(dy)) = (&mut kept.storage, &dy.storage);
+    let Some(kept) = Arc::get_mut(kept) else { return false };
+    with_dtype!(dtype, T: Float => {
+        let (Some(kept), Some(dy)) = (T::as_acc_mut(kept.of_mut::<T>()), T::as_acc(dy.of::<T>())) else {
+            return false;
+        };
+        for_pieces(kept, GRAIN, |start, kept| {
+            const BLOCK: usize = 1024;
+            let mut block = [<T as Float>::Acc::ZERO; BLOCK];
+            for (i, kept) in kept.chunks_mut(BLOCK).enumerate() {
+                let block = &mut block[..kept.len()];
+                block.copy_from_slice(kept);
+                function.slope(block, &dy[start + i * BLOCK..][..kept.len()], kept);
+            }
+        });
+    });
+    true
 }
 
 /// `grad_pre` of one batch entry, `[m, n]`; a line is a row.

@@ -31,11 +31,11 @@ impl Op for Linear {
         }
     }
 
-    fn backward(&self, saved: &Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let kept = match self.function.kept() {
             Kept::Nothing => None,
-            Kept::Output => Some(saved.output(0)),
-            Kept::Input => Some(saved.output(1)),
+            Kept::Output => Some(saved.take_output(0)),
+            Kept::Input => Some(saved.take_output(1)),
         };
         let backward = Backward::new(self, &saved.specs, &dys[0], kept)?;
         let mut grads = vec![None; saved.specs.len()];

@@ -136,7 +136,7 @@ pub fn linear_backward<'a>(
         Kept::Output => Some(run_one(&op, &inputs)?),
         Kept::Input => run_with_extras(&op, &inputs)?.pop(),
     };
-    let backward = Backward::new(&op, &specs, dy, kept.as_ref())?;
+    let backward = Backward::new(&op, &specs, dy, kept)?;
     let dx = backward.dx(w)?;
     let (dw, dbias) = backward.dw(x, bias.is_some())?;
     Ok(LinearGrads { dx, dw, dbias })
