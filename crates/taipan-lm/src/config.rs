@@ -71,14 +71,14 @@ struct File {
     conv_kernel: usize,
     expand: usize,
     intermediate_size: Option<usize>,
-    time_step_rank: Rank,
+    time_step_rank: serde_json::Value,
     hidden_act: String,
     use_bias: bool,
     use_conv_bias: bool,
     layer_norm_epsilon: f64,
     residual_in_fp32: bool,
-    #[serde(alias = "tie_embeddings")]
-    tie_word_embeddings: bool,
+    tie_word_embeddings: Option<bool>,
+    tie_embeddings: Option<bool>,
 }
 
 impl Default for File {
@@ -92,22 +92,16 @@ impl Default for File {
             conv_kernel: 4,
             expand: 2,
             intermediate_size: None,
-            time_step_rank: Rank::Name("auto".into()),
+            time_step_rank: "auto".into(),
             hidden_act: "silu".into(),
             use_bias: false,
             use_conv_bias: true,
             layer_norm_epsilon: 1e-5,
             residual_in_fp32: true,
-            tie_word_embeddings: true,
+            tie_word_embeddings: None,
+            tie_embeddings: None,
         }
     }
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Rank {
-    Number(usize),
-    Name(String),
 }
 
 impl Config {
@@ -137,16 +131,19 @@ impl Config {
             ("conv_kernel", file.conv_kernel),
             ("intermediate_size", inner),
         ] {
-            let most = 1 << 24; // so that no product of two overflows
+            // So that the number of parameters, a product of three, does not overflow.
+            let most = 1 << 18;
             expect(key, (1..=most).contains(&size), &size, &format!("1 to {most}"))?;
         }
         let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
         expect("intermediate_size", inner % file.hidden_size == 0, &inner, &multiple)?;
-        let time_step_rank = match file.time_step_rank {
-            Rank::Number(rank) => rank,
-            Rank::Name(name) => {
-                expect("time_step_rank", name == "auto", &name, "a number or \"auto\"")?;
-                file.hidden_size.div_ceil(16)
+        let rank = &file.time_step_rank;
+        let time_step_rank = match rank.as_u64() {
+            _ if rank == "auto" => file.hidden_size.div_ceil(16),
+            Some(number) => usize::try_from(number).unwrap_or(usize::MAX),
+            None => {
+                expect("time_step_rank", false, rank, "a number or \"auto\"")?;
+                0
             }
         };
         let in_range = (1..=inner).contains(&time_step_rank);
@@ -165,7 +162,7 @@ impl Config {
             use_conv_bias: file.use_conv_bias,
             layer_norm_epsilon: epsilon,
             residual_in_fp32: file.residual_in_fp32,
-            tie_word_embeddings: file.tie_word_embeddings,
+            tie_word_embeddings: file.tie_word_embeddings.or(file.tie_embeddings).unwrap_or(true),
         })
     }
 
@@ -241,6 +238,17 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_model_can_be_counted() {
+        let config = Config::from_json(
+            r#"{"model_type": "mamba", "hidden_size": 262144, "num_hidden_layers": 262144,
+                "expand": 1, "state_size": 262144, "conv_kernel": 262144, "vocab_size": 262144,
+                "time_step_rank": 262144, "tie_embeddings": true, "tie_word_embeddings": false}"#,
+        )
+        .unwrap();
+        assert!(config.parameters() > 1 << 54 && !config.tie_word_embeddings);
+    }
+
+    #[test]
     fn biases_and_an_untied_head_count() {
         let plain = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
         let biased = Config { use_bias: true, ..plain.clone() };
@@ -258,7 +266,7 @@ mod tests {
         );
         assert_eq!(
             error(r#"{"model_type": "mamba", "hidden_size": 0}"#),
-            "config: hidden_size is 0, expected 1 to 16777216"
+            "config: hidden_size is 0, expected 1 to 262144"
         );
         assert_eq!(
             error(r#"{"model_type": "mamba", "intermediate_size": 1000}"#),
@@ -270,7 +278,7 @@ mod tests {
         );
         assert_eq!(
             error(r#"{"model_type": "mamba", "time_step_rank": "big"}"#),
-            "config: time_step_rank is big, expected a number or \"auto\""
+            "config: time_step_rank is \"big\", expected a number or \"auto\""
         );
         assert!(error("[").starts_with("config: EOF while parsing"));
     }

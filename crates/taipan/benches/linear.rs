@@ -115,7 +115,8 @@ impl Plain {
     }
 
     fn run(&self) {
-        let dst = self.dst.lock().expect("nobody panicked").as_mut_ptr();
+        let mut dst = self.dst.lock().expect("nobody panicked");
+        let dst = dst.as_mut_ptr();
         let Plain { m, k, n, .. } = *self;
         let parallelism = match rayon::current_num_threads() {
             1 => gemm::Parallelism::None,

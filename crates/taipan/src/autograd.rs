@@ -4,7 +4,6 @@
 //! back to the inputs. Node ids only grow, so visiting pending nodes from the highest id down is
 //! a valid order: no sort, no recursion.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, run, run_one, run_with_extras};
 use crate::ops::binary::Binary;
+use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -114,24 +114,22 @@ impl Drop for Node {
 
 /// Run `op` and, if an input is tracked, remember how to differentiate it.
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some() && recording()).collect();
+    let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some() && recording::is_on()).collect();
     if !needs.contains(&true) {
         return run(&op, inputs);
     }
-    let outputs = run_with_extras(&op, inputs)?;
-    let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
-    let mut results = outputs.clone();
-    results.truncate(op.outputs(&specs.iter().collect::<Vec<_>>())?.len());
+    let (mut results, extras) = run_with_extras(&op, inputs)?;
     let keep = |t: &Tensor, slot| op.keeps(slot, &needs).then(|| t.detached());
     let mut saved = Saved {
         inputs: inputs.iter().enumerate().map(|(i, t)| keep(t, Slot::Input(i))).collect(),
-        outputs: outputs
-            .into_iter()
+        outputs: results
+            .iter()
             .enumerate()
-            .map(|(i, t)| if i < results.len() { keep(&t, Slot::Output(i)) } else { Some(t) })
+            .map(|(i, t)| keep(t, Slot::Output(i)))
+            .chain(extras.into_iter().map(Some))
             .collect(),
-        specs,
-        needs,
+        specs: inputs.iter().map(|t| t.spec.clone()).collect(),
+        needs: needs.clone(),
     };
     record(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
     Ok(results)
@@ -139,7 +137,7 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
 
 /// Make `results` a step behind `inputs`, unless no gradient is wanted.
 pub(crate) fn record(op: &'static str, inputs: &[&Tensor], results: &mut [Tensor], rule: Rule) {
-    if !recording() || inputs.iter().all(|t| t.edge.is_none()) {
+    if !recording::is_on() || inputs.iter().all(|t| t.edge.is_none()) {
         return;
     }
     let specs = results.iter().map(|t| t.spec.clone()).collect();
@@ -156,15 +154,8 @@ pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     Ok(apply(op, inputs)?.swap_remove(0))
 }
 
-thread_local! {
-    static RECORDING: Cell<bool> = const { Cell::new(true) };
-}
-
-fn recording() -> bool {
-    RECORDING.get()
-}
-
 /// Run `f` without recording: what it computes is not tracked, and nothing is kept for backward.
+/// This holds for the current thread, not for others that `f` starts or hands work to.
 ///
 /// ```
 /// use taipan::{Device, Tensor, no_grad};
@@ -175,18 +166,11 @@ fn recording() -> bool {
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            RECORDING.set(self.0);
-        }
-    }
-    let _restore = Restore(RECORDING.replace(false));
-    f()
+    recording::set_for(false, f)
 }
 
 /// The gradients of the tracked leaves, as [`Tensor::backward`] returns them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Grads(HashMap<u64, Tensor>);
 
 impl Grads {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::cpu::CpuBuffer;
 use crate::dtype::Element;
 use crate::error::Result;
+use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
 
@@ -58,12 +59,18 @@ pub(crate) fn run_one<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Tenso
     Ok(run(kernel, inputs)?.swap_remove(0))
 }
 
-/// [`run`] a kernel and keep what backward needs: results, then extras.
-pub(crate) fn run_with_extras<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+/// [`run`] a kernel with what backward needs: its results, and its extras.
+pub(crate) fn run_with_extras<K: Kernel>(
+    kernel: &K,
+    inputs: &[&Tensor],
+) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
     let mut outputs = kernel.outputs(&specs)?;
+    let results = outputs.len();
     outputs.extend(kernel.extras(&outputs));
-    launch(kernel, inputs, outputs)
+    let mut outputs = launch(kernel, inputs, outputs)?;
+    let extras = outputs.split_off(results);
+    Ok((outputs, extras))
 }
 
 fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
@@ -80,7 +87,9 @@ fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
         .collect();
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    kernel.cpu(&inputs, &mut outputs)?;
+    // While it waits for its pieces, rayon may give this thread somebody else's work, which is
+    // none of a `no_grad` here.
+    recording::set_for(true, || kernel.cpu(&inputs, &mut outputs))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }

@@ -39,7 +39,8 @@
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
 //! found and what it expected. Results do not depend on the number of threads, which is that of
-//! rayon's current pool.
+//! rayon's current pool. An op called from a rayon task may run other tasks of the pool while it
+//! waits: do not hold a lock across it that those take.
 
 mod autograd;
 mod cpu;
@@ -48,6 +49,7 @@ mod dtype;
 mod error;
 mod kernel;
 mod ops;
+mod recording;
 mod spec;
 mod tensor;
 

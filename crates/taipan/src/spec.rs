@@ -3,6 +3,9 @@
 use crate::DType;
 use crate::error::{Result, ensure};
 
+/// Dimensions a tensor can have.
+const RANK: usize = 64;
+
 /// A shape whose size is known to fit, and the type of the elements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spec {
@@ -14,6 +17,8 @@ pub(crate) struct Spec {
 impl Spec {
     /// An error if the size in bytes overflows.
     pub(crate) fn new(op: &'static str, shape: &[usize], dtype: DType) -> Result<Self> {
+        let rank = shape.len();
+        ensure!(op, rank <= RANK, "{rank} dimensions found, expected at most {RANK}");
         // Zeros count as ones, so that [0, 2^40, 2^40] is refused whatever the order.
         let bytes = shape
             .iter()

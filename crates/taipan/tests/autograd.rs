@@ -3,7 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use taipan::{Activation, DType, Device, Error, Grads, Result, Tensor, concat, linear, no_grad};
+use taipan::{
+    Activation, DType, Device, Error, Grads, Result, Tensor, concat, linear, linear_backward,
+    no_grad,
+};
 
 const CPU: Device = Device::Cpu;
 
@@ -263,4 +266,42 @@ fn a_graph_can_be_differentiated_in_another_thread() {
     let y = x.mul(&x).unwrap();
     let grads = thread::spawn(move || y.backward().unwrap()).join().unwrap();
     assert_eq!(read(grads.of(&x).unwrap()), [6.0]);
+}
+
+/// A thread that waits for its pieces inside `no_grad` is given other tasks by rayon: those record.
+#[test]
+fn no_grad_does_not_reach_other_tasks() {
+    let x = Tensor::ones(&[200, 400], DType::F32, &Device::Cpu).unwrap().tracked();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(6).build().unwrap();
+    pool.scope(|scope| {
+        for task in 0..400 {
+            let x = &x;
+            scope.spawn(move |_| match task % 2 {
+                0 => assert!(!no_grad(|| x.exp()).unwrap().is_tracked(), "task {task}"),
+                _ => assert!(x.exp().unwrap().is_tracked(), "task {task}"),
+            });
+        }
+    });
+}
+
+/// Empty batches are no work, however many; and nothing is allocated for what is not there.
+#[test]
+fn gradients_of_nothing() -> Result<()> {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let x = zeros(&[1 << 40, 0, 0])?;
+    let grads = linear_backward(&x, &x, None, Activation::Gelu, &x)?;
+    assert_eq!(grads.dw.shape(), [1 << 40, 0, 0]);
+    let (x, w) = (zeros(&[0, 0])?, zeros(&[0, 1 << 60])?.tracked());
+    let y = linear(&x, &w, None, Activation::None)?;
+    let grads = y.backward_from(&zeros(&[0, 1 << 60])?)?;
+    assert_eq!(grads.of(&w)?.shape(), [0, 1 << 60]);
+    Ok(())
+}
+
+#[test]
+fn an_infinite_upstream_stops_at_a_dead_relu() -> Result<()> {
+    let x = vector(&[-1.0, 1.0]).tracked();
+    let grads = x.relu()?.backward_from(&vector(&[f64::INFINITY; 2]))?;
+    assert_eq!(read(grads.of(&x)?), [0.0, f64::INFINITY]);
+    Ok(())
 }

@@ -31,7 +31,7 @@ impl CpuBuffer {
         drop(evicted);
         let lines = match idle {
             Some(lines) => lines,
-            None => fresh(op, class)?,
+            None => fresh(class).ok_or(Error::Memory { op, bytes, device: "cpu" })?,
         };
         Ok(Self { lines, bytes })
     }
@@ -70,15 +70,12 @@ fn size_class(lines: usize) -> usize {
     lines.next_multiple_of(step)
 }
 
-fn fresh(op: &'static str, lines: usize) -> Result<Vec<Line>> {
+fn fresh(lines: usize) -> Option<Vec<Line>> {
     let mut fresh = Vec::new();
-    if fresh.try_reserve_exact(lines).is_err() {
-        let bytes = lines * size_of::<Line>();
-        return Err(Error::Memory { op, bytes, device: "cpu" });
-    }
+    fresh.try_reserve_exact(lines).ok()?;
     fresh.resize(lines, ZERO);
     pool().count(lines);
-    Ok(fresh)
+    Some(fresh)
 }
 
 /// Buffers to be freed after the lock is released: freeing memory can be slow.

@@ -21,9 +21,14 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
     x.first().map(|&first| dispatch(Max(x, first)))
 }
 
-/// `Σ a·b`
+/// `Σ a·b` of two slices of one length; the error grows as that of [`sum`].
 pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
-    dispatch(Dot(a, b))
+    const LEAF: usize = 4096;
+    if a.len() <= LEAF {
+        return dispatch(Dot(a, b));
+    }
+    let half = (a.len() / 2).next_multiple_of(LANES);
+    dot(&a[..half], &b[..half]) + dot(&a[half..], &b[half..])
 }
 
 /// `to += factor·x`, element by element.

@@ -38,13 +38,11 @@ impl Tensor {
     /// This tensor repeated along new leading dimensions and dimensions of size 1.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor> {
         const OP: &str = "broadcast_to";
-        self.dtype().ensure_float(OP, "the input")?;
         let fits = broadcast(OP, self.shape(), shape).is_ok_and(|both| both == shape);
         ensure!(OP, fits, "{:?} does not broadcast to {shape:?}", self.shape());
         match self.shape() == shape {
             true => Ok(self.clone()),
-            // A product with 1 is exact, and knows its gradient.
-            false => self.mul(&Tensor::ones(shape, self.dtype(), self.device())?),
+            false => apply_one(Broadcast(shape.to_vec()), &[self]),
         }
     }
 }
@@ -194,6 +192,53 @@ impl Layout {
                 done += n;
             }
         });
+    }
+}
+
+/// Repetition up to a shape that was checked.
+struct Broadcast(Vec<usize>);
+
+impl Op for Broadcast {
+    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+        false
+    }
+
+    /// The sum over what was repeated.
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(sum_to(&dys[0], saved.specs[0].shape())?)])
+    }
+}
+
+impl Kernel for Broadcast {
+    fn name(&self) -> &'static str {
+        "broadcast_to"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![Spec::new(self.name(), &self.0, inputs[0].dtype())?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let from = inputs[0].spec.shape();
+        let layout = Layout::new(&self.0, from, from);
+        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            let x = inputs[0].of::<T>();
+            for_pieces(outputs[0].of_mut::<T>(), GRAIN, |start, piece| {
+                let mut done = 0;
+                while done < piece.len() {
+                    let (row, column) = ((start + done) / layout.row, (start + done) % layout.row);
+                    let n = (layout.row - column).min(piece.len() - done);
+                    let at = layout.offsets(row)[0];
+                    let out = &mut piece[done..done + n];
+                    match layout.advances[0] {
+                        true => out.copy_from_slice(&x[at + column..][..n]),
+                        false => out.fill(x[at]),
+                    }
+                    done += n;
+                }
+            });
+        });
+        Ok(())
     }
 }
 

@@ -153,6 +153,10 @@ impl Function {
 trait Scalar {
     fn value<I: Isa, A: Real>(x: A) -> A;
     fn slope<I: Isa, A: Real>(kept: A) -> A;
+    #[inline(always)]
+    fn grad<I: Isa, A: Real>(kept: A, dy: A) -> A {
+        dy * Self::slope::<I, A>(kept)
+    }
 }
 
 struct Value<'a, F, A>(F, &'a mut [A]);
@@ -175,7 +179,7 @@ impl<F: Scalar, A: Real> Job for Slope<'_, F, A> {
     fn run<I: Isa>(self) {
         let Slope(_, kept, dy, dx) = self;
         for ((dx, dy), kept) in dx.iter_mut().zip(dy).zip(kept) {
-            *dx = *dy * F::slope::<I, A>(*kept);
+            *dx = F::grad::<I, A>(*kept, *dy);
         }
     }
 }
@@ -204,6 +208,11 @@ impl Scalar for Relu {
     #[inline(always)]
     fn slope<I: Isa, A: Real>(y: A) -> A {
         if y > A::ZERO { A::ONE } else { y * A::ZERO }
+    }
+    /// An infinite upstream stops where the slope is 0.
+    #[inline(always)]
+    fn grad<I: Isa, A: Real>(y: A, dy: A) -> A {
+        if y > A::ZERO { dy } else { y * A::ZERO }
     }
 }
 

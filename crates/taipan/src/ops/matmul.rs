@@ -1,7 +1,6 @@
 //! The plain matrix product.
 
-use super::function::Activation;
-use super::linear::linear;
+use super::linear::product;
 use crate::error::{Error, Result, ensure};
 use crate::spec::broadcast;
 use crate::tensor::Tensor;
@@ -28,8 +27,11 @@ impl Tensor {
             return Err(Error::Shape { op: OP, why });
         };
         ensure!(OP, k == b_k, "{a:?} and {b:?} do not fit, expected […, {k}, n]");
-        if b_lead.is_empty() || a_lead == b_lead {
-            return linear(self, other, None, Activation::None);
+        if b_lead.len() <= a_lead.len() && b_lead.iter().all(|&size| size == 1) {
+            return product(OP, self, &other.reshape(&[*k, *n])?);
+        }
+        if a_lead == b_lead {
+            return product(OP, self, other);
         }
         let lead = broadcast(OP, a_lead, b_lead).map_err(|_| {
             let why = format!("{a:?} and {b:?} do not broadcast in their leading dimensions");
@@ -37,6 +39,6 @@ impl Tensor {
         })?;
         let a = self.broadcast_to(&[&lead, &[*m, *k][..]].concat())?;
         let b = other.broadcast_to(&[&lead, &[*k, *n][..]].concat())?;
-        linear(&a, &b, None, Activation::None)
+        product(OP, &a, &b)
     }
 }

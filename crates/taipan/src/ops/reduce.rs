@@ -37,7 +37,7 @@ impl Tensor {
         self.max_dims(&self.all_dims())
     }
 
-    /// Maxima over the given dimensions, which must not be empty; NaN where there is one.
+    /// Maxima over the given dimensions, whose sizes must not be 0; NaN where there is one.
     /// Elements that share the maximum share its gradient equally.
     pub fn max_dims(&self, dims: &[usize]) -> Result<Tensor> {
         reduce(self, dims, Fold::Max)
@@ -83,6 +83,9 @@ fn reduce(x: &Tensor, dims: &[usize], fold: Fold) -> Result<Tensor> {
 
 /// Sum `x` over the dimensions in which `shape`, which broadcasts to it, was repeated.
 pub(crate) fn sum_to(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    if x.shape() == shape {
+        return Ok(x.clone());
+    }
     let missing = x.rank() - shape.len();
     let dims: Vec<usize> =
         (0..x.rank()).filter(|&d| d < missing || shape[d - missing] != x.shape()[d]).collect();
@@ -286,20 +289,23 @@ impl Kernel for MaxGrad {
         with_dtype!(inputs[1].spec.dtype(), T: Float => {
             let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].of::<T>());
             for_pieces(outputs[0].of_mut::<T>(), len * inner, |start, dx| {
-                let outer = start / (len * inner);
-                for column in 0..inner {
-                    // A NaN maximum is reached by the NaNs.
-                    let (y, dy) = (y[outer * inner + column], dy[outer * inner + column]);
-                    let y_is_nan = y.to_f64().is_nan();
-                    let reaches = |i: usize| {
-                        let x = x[start + i];
-                        x == y || y_is_nan && x.to_f64().is_nan()
-                    };
-                    let column = || (column..len * inner).step_by(inner);
-                    let count = column().filter(|&i| reaches(i)).count();
-                    let share = T::of_f64(dy.to_f64() / count as f64);
-                    for i in column() {
-                        dx[i] = if reaches(i) { share } else { T::of_f64(0.0) };
+                let at = start / len; // of [outer, inner]
+                let (dy, y) = (&dy[at..at + inner], &y[at..at + inner]);
+                let x = &x[start..start + dx.len()];
+                // A NaN maximum is reached by the NaNs.
+                #[allow(clippy::eq_op)]
+                let reaches = |x: T, y: T| x == y || x != x && y != y;
+                let mut counts = vec![0u32; inner];
+                for x in x.chunks(inner) {
+                    for ((count, x), y) in counts.iter_mut().zip(x).zip(y) {
+                        *count += reaches(*x, *y) as u32;
+                    }
+                }
+                let share = |(dy, count): (&T, u32)| T::of_f64(dy.to_f64() / count as f64);
+                let shares: Vec<T> = dy.iter().zip(counts).map(share).collect();
+                for (dx, x) in dx.chunks_mut(inner).zip(x.chunks(inner)) {
+                    for (i, dx) in dx.iter_mut().enumerate() {
+                        *dx = if reaches(x[i], y[i]) { shares[i] } else { T::of_f64(0.0) };
                     }
                 }
             });

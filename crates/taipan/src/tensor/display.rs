@@ -14,10 +14,22 @@ const EDGE: usize = 3;
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Storage::Cpu(buffer) = &self.storage;
-        with_dtype!(self.dtype(), T: Element => {
-            let values = buffer.of::<T>();
-            Printer::new(self, |i| values[i].to_f64()).print(f, 0, 0)
-        })
+        match self.dtype() {
+            _ if self.len() == 0 => f.write_str("[]"),
+            DType::U32 => {
+                Printer::new(self, buffer.of::<u32>(), &|x, _| x.to_string()).print(f, 0, 0)
+            }
+            DType::I64 => {
+                Printer::new(self, buffer.of::<i64>(), &|x, _| x.to_string()).print(f, 0, 0)
+            }
+            float => with_dtype!(float, T: Float => {
+                let text = |x: &T, style| match style {
+                    Style::Fixed => format!("{:.4}", x.to_f64()),
+                    Style::Scientific => format!("{:.4e}", x.to_f64()),
+                };
+                Printer::new(self, buffer.of::<T>(), &text).print(f, 0, 0)
+            }),
+        }
     }
 }
 
@@ -30,9 +42,10 @@ impl fmt::Debug for Tensor {
     }
 }
 
-struct Printer<'a, F> {
+struct Printer<'a, T> {
     shape: &'a [usize],
-    value: F,
+    values: &'a [T],
+    text: &'a dyn Fn(&T, Style) -> String,
     style: Style,
     width: usize,
     edge: usize,
@@ -40,38 +53,27 @@ struct Printer<'a, F> {
 
 #[derive(Clone, Copy)]
 enum Style {
-    Integer,
     Fixed,
     Scientific,
 }
 
-impl<'a, F: Fn(usize) -> f64> Printer<'a, F> {
-    fn new(tensor: &'a Tensor, value: F) -> Self {
+impl<'a, T: Element> Printer<'a, T> {
+    fn new(tensor: &'a Tensor, values: &'a [T], text: &'a dyn Fn(&T, Style) -> String) -> Self {
         let edge = if tensor.len() > WHOLE { EDGE } else { usize::MAX };
         let style = Style::Fixed;
-        let mut printer = Printer { shape: tensor.shape(), value, style, width: 0, edge };
+        let mut printer = Printer { shape: tensor.shape(), values, text, style, width: 0, edge };
         let mut shown = Vec::new();
         printer.collect(0, 0, &mut shown);
-        let finite = shown.iter().filter(|x| x.is_finite() && **x != 0.0).map(|x| x.abs());
+        let magnitudes = shown.iter().map(|&i| values[i].to_f64().abs());
+        let finite = magnitudes.filter(|x| x.is_finite() && *x != 0.0);
         let (low, high) =
             finite.fold((f64::INFINITY, 0f64), |(low, high), x| (low.min(x), high.max(x)));
-        printer.style = match tensor.dtype() {
-            DType::U32 | DType::I64 => Style::Integer,
-            _ if high >= 1e6 || high > 0.0 && (high < 1e-2 || low < 1e-4 * high) => {
-                Style::Scientific
-            }
-            _ => Style::Fixed,
-        };
-        printer.width = shown.iter().map(|&x| printer.text(x).len()).max().unwrap_or(0);
-        printer
-    }
-
-    fn text(&self, x: f64) -> String {
-        match self.style {
-            Style::Integer => format!("{x:.0}"),
-            Style::Fixed => format!("{x:.4}"),
-            Style::Scientific => format!("{x:.4e}"),
+        if high >= 1e6 || high > 0.0 && (high < 1e-2 || low < 1e-4 * high) {
+            printer.style = Style::Scientific;
         }
+        let width = shown.iter().map(|&i| text(&values[i], printer.style).len());
+        printer.width = width.max().unwrap_or(0);
+        printer
     }
 
     /// Calls `f` with each index of dimension `dim` that is shown, `None` for a gap.
@@ -89,9 +91,9 @@ impl<'a, F: Fn(usize) -> f64> Printer<'a, F> {
         (n - self.edge..n).try_for_each(|i| f(Some(i)))
     }
 
-    fn collect(&self, dim: usize, offset: usize, shown: &mut Vec<f64>) {
+    fn collect(&self, dim: usize, offset: usize, shown: &mut Vec<usize>) {
         if dim == self.shape.len() {
-            return shown.push((self.value)(offset));
+            return shown.push(offset);
         }
         let _ = self.each(dim, |i| {
             if let Some(i) = i {
@@ -103,7 +105,8 @@ impl<'a, F: Fn(usize) -> f64> Printer<'a, F> {
 
     fn print(&self, f: &mut fmt::Formatter<'_>, dim: usize, offset: usize) -> fmt::Result {
         if dim == self.shape.len() {
-            return write!(f, "{:>width$}", self.text((self.value)(offset)), width = self.width);
+            let text = (self.text)(&self.values[offset], self.style);
+            return write!(f, "{text:>width$}", width = self.width);
         }
         let last = dim + 1 == self.shape.len();
         let mut first = true;

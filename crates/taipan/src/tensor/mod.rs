@@ -10,6 +10,7 @@ use crate::autograd::Edge;
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
 use crate::error::{Result, ensure};
+use crate::recording;
 use crate::spec::Spec;
 
 /// A dense, row-major array of numbers on one device. Cloning shares the data.
@@ -78,7 +79,8 @@ impl Tensor {
         Tensor::from_fn("ones", shape, dtype, device, |_| Number::Int(1))
     }
 
-    /// The whole numbers `start, start + 1, … end - 1` as a `[end - start]` tensor.
+    /// The whole numbers `start, start + 1, … end - 1` as a `[end - start]` tensor, each converted
+    /// to `dtype` as [`cast`](Tensor::cast) does.
     pub fn arange(start: i64, end: i64, dtype: DType, device: &Device) -> Result<Tensor> {
         const OP: &str = "arange";
         ensure!(OP, start <= end, "the range {start}..{end} runs backwards");
@@ -97,14 +99,17 @@ impl Tensor {
         use crate::cpu::threads::{GRAIN, for_pieces};
         let spec = Spec::new(op, shape, dtype)?;
         let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-        with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
-            for (i, x) in piece.iter_mut().enumerate() {
-                *x = match f(start + i) {
-                    Number::Float(value) => T::of_f64(value),
-                    Number::Int(value) => T::of_i64(value),
-                };
-            }
-        }));
+        let fill = || {
+            with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
+                for (i, x) in piece.iter_mut().enumerate() {
+                    *x = match f(start + i) {
+                        Number::Float(value) => T::of_f64(value),
+                        Number::Int(value) => T::of_i64(value),
+                    };
+                }
+            }));
+        };
+        recording::set_for(true, fill); // as in a kernel
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
     }
 
@@ -157,7 +162,7 @@ impl Tensor {
         pollster::block_on(self.read())
     }
 
-    /// The value of a one-element tensor of any type; absent on the web, like
+    /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the web, like
     /// [`read_blocking`](Tensor::read_blocking).
     #[cfg(not(target_family = "wasm"))]
     pub fn item(&self) -> Result<f64> {

@@ -310,3 +310,28 @@ fn matmul_broadcasts_its_batches() {
         check(&Case::new(name, inputs, |t| t[0].matmul(&t[1]), reference).cancelling(4));
     }
 }
+
+/// Few rows and many terms: sums must not be one long chain, in which 1 is lost beside 2²⁴.
+#[test]
+fn long_sums_of_few_rows_are_exact() -> Result<()> {
+    let k = 1 << 25;
+    let ones = |shape: &[usize]| Tensor::ones(shape, DType::F32, &Device::Cpu);
+    for w in [ones(&[k, 1])?, ones(&[1, k])?] {
+        let w = if w.shape()[0] == 1 { Weight::nk(&w) } else { Weight::kn(&w) };
+        let y = linear(&ones(&[1, k])?, w, None, Activation::None)?;
+        assert_eq!(y.read_blocking::<f32>()?, [k as f32]);
+    }
+    // Along the depth, with rows long enough for the path of few rows.
+    let dw = linear_backward(
+        &ones(&[k / 32, 2])?,
+        &ones(&[2, 64])?,
+        None,
+        Activation::None,
+        &ones(&[k / 32, 64])?.scale(1.0 + 1.0 / 1024.0)?,
+    )?
+    .dw;
+    let want = (k / 32) as f32 * (1.0 + 1.0 / 1024.0);
+    let worst = dw.read_blocking::<f32>()?.iter().map(|x| (x - want).abs()).fold(0.0, f32::max);
+    assert!(worst <= 1e-6 * want, "off by {worst} of {want}");
+    Ok(())
+}

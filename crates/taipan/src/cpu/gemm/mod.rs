@@ -135,7 +135,9 @@ fn gemm_with<T: Float, X: Send>(
     let Product { m, n, .. } = *product;
     assert!(out.len() == m * n && extra.len() == m, "gemm: outputs of another size");
     let (mut left_sums, mut right_sums) = match lane_sums {
-        LaneSums::None if m <= thin::ROWS => return thin::thin(product, out, extra, finish),
+        LaneSums::None if thin::is_thin(product) => {
+            return thin::thin(product, out, extra, finish);
+        }
         LaneSums::None => (None, None),
         LaneSums::Left(sums) => (Some(sums), None),
         LaneSums::Right(sums) => (None, Some(sums)),
@@ -185,7 +187,7 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
 }
 
 /// How many threads a product of so many multiply-adds is worth. Does not change its result.
-fn threads_for(multiply_adds: usize) -> usize {
+pub(crate) fn threads_for(multiply_adds: usize) -> usize {
     match multiply_adds {
         0..1_000_000 => 1,
         _ => rayon::current_num_threads(),

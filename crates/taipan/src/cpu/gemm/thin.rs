@@ -2,13 +2,19 @@
 
 use rayon::prelude::*;
 
-use super::{Finish, Lines, Product, threads_for};
+use super::{DEPTH, Finish, Lines, Product, blocks, even, threads_for};
 use crate::cpu::{CpuBuffer, fold};
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
 /// Rows up to which reading the right side costs more than the arithmetic.
-pub(super) const ROWS: usize = 8;
+const ROWS: usize = 8;
+
+/// Whether a product is one for [`thin`].
+pub(super) fn is_thin<A>(product: &Product<A>) -> bool {
+    // Along the depth, a step's work must be worth a call.
+    product.m <= ROWS && (product.right.lines == Lines::Lanes || product.n >= 32)
+}
 
 /// [`gemm`](super::gemm) for at most [`ROWS`] rows.
 pub(super) fn thin<T: Float, X>(
@@ -26,7 +32,7 @@ pub(super) fn thin<T: Float, X>(
     // Strips of columns, `[m, strip]` each, are summed in parallel.
     let strip = match right.lines {
         Lines::Lanes => 64,
-        Lines::Depth => 512,
+        Lines::Depth => 256,
     }
     .min(n);
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
@@ -48,12 +54,19 @@ pub(super) fn thin<T: Float, X>(
                     }
                 }
                 Lines::Depth => {
+                    // A block of the depth first, then the blocks, as with many rows.
                     sums.fill(T::Acc::ZERO);
-                    for step in 0..k {
-                        let line = right.source.read(step, columns.start, buffer.of_mut());
-                        for (row, left) in left.iter().enumerate() {
-                            fold::add_scaled(&mut sums[row * strip..], left[step], line);
+                    let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
+                    let block = block.of_mut::<T::Acc>();
+                    for depth in blocks(0..k, even(k, DEPTH, 1)) {
+                        block.fill(T::Acc::ZERO);
+                        for step in depth {
+                            let line = right.source.read(step, columns.start, buffer.of_mut());
+                            for (row, left) in left.iter().enumerate() {
+                                fold::add_scaled(&mut block[row * strip..], left[step], line);
+                            }
                         }
+                        fold::add(sums, block);
                     }
                 }
             }

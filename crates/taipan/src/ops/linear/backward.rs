@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::forward::Linear;
 use super::{Layout, OP, Sizes};
 use crate::cpu::CpuBuffer;
@@ -61,7 +63,7 @@ impl<'a> Backward<'a> {
     pub(super) fn dw(&self, x: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
         let Self { layout, function, sizes, .. } = *self;
         let mut results = vec![self.specs[1].clone()];
-        if bias && sizes.k == 0 {
+        if bias && (sizes.k == 0 || sizes.n == 0 || sizes.entries == 0) {
             // No product is there to take the sums along.
             return Ok((
                 run_one(&WeightGrad { layout, function, sizes, results }, &self.inputs(x))?,
@@ -176,23 +178,27 @@ impl Kernel for InputGrad {
     fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.x.dtype(), T: Float => {
-            for (entry, dx) in outputs[0].of_mut::<T>().chunks_mut((m * k).max(1)).enumerate() {
-                let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
-                let w = self.sizes.weight(self.layout, inputs[0].of::<T>(), entry);
-                let lines = match self.layout {
-                    Layout::Kn => Lines::Lanes,
-                    Layout::Nk => Lines::Depth,
-                };
-                let product = Product {
-                    m,
-                    n: k,
-                    k: n,
-                    left: Operand { source: &grad_pre, lines: Lines::Lanes },
-                    right: Operand { source: &w, lines },
-                };
-                gemm(&product, dx, &mut vec![(); m], &|_, _, _| {}, LaneSums::None)?;
-            }
-            Ok(())
+            outputs[0]
+                .of_mut::<T>()
+                .par_chunks_mut((m * k).max(1))
+                .enumerate()
+                .with_min_len(self.sizes.min_len())
+                .try_for_each(|(entry, dx)| {
+                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
+                    let w = self.sizes.weight(self.layout, inputs[0].of::<T>(), entry);
+                    let lines = match self.layout {
+                        Layout::Kn => Lines::Lanes,
+                        Layout::Nk => Lines::Depth,
+                    };
+                    let product = Product {
+                        m,
+                        n: k,
+                        k: n,
+                        left: Operand { source: &grad_pre, lines: Lines::Lanes },
+                        right: Operand { source: &w, lines },
+                    };
+                    gemm(&product, dx, &mut vec![(); m], &|_, _, _| {}, LaneSums::None)
+                })
         })
     }
 }
@@ -219,29 +225,43 @@ impl Kernel for WeightGrad {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.results[0].dtype(), T: Float => {
             let (dw, dbias) = outputs.split_at_mut(1);
-            let mut total = vec![<T as Float>::Acc::ZERO; n];
-            let mut sums = vec![<T as Float>::Acc::ZERO; if dbias.is_empty() { 0 } else { n }];
-            for entry in 0..self.sizes.entries {
-                let dw = &mut dw[0].of_mut::<T>()[entry * k * n..][..k * n];
-                let x = Dense { data: &inputs[0].of::<T>()[entry * m * k..][..m * k], stride: k };
-                let x = Operand { source: &x, lines: Lines::Depth };
-                let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
-                let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
-                let (product, lane_sums) = match self.layout {
-                    Layout::Kn => {
-                        let sums = LaneSums::Right(&mut sums);
-                        (Product { m: k, n, k: m, left: x, right: grad_pre }, sums)
-                    }
-                    Layout::Nk => {
-                        let sums = LaneSums::Left(&mut sums);
-                        (Product { m: n, n: k, k: m, left: grad_pre, right: x }, sums)
-                    }
-                };
-                let lane_sums = if dbias.is_empty() { LaneSums::None } else { lane_sums };
-                gemm(&product, dw, &mut vec![(); product.m], &|_, _, _| {}, lane_sums)?;
-                fold::add(&mut total, &sums);
+            let dw = dw[0].of_mut::<T>();
+            if dw.is_empty() {
+                return Ok(()); // then there is no bias either: see `dw` above
             }
+            // The sums of each entry, `[entries, n]`, to be added in order; none without a bias.
+            let n_sums = if dbias.is_empty() { 0 } else { n };
+            let mut sums = vec![<T as Float>::Acc::ZERO; self.sizes.entries * n_sums];
+            let sums_of_entries: Vec<&mut [_]> = match n_sums {
+                0 => (0..self.sizes.entries).map(|_| &mut [][..]).collect(),
+                n => sums.chunks_mut(n).collect(),
+            };
+            dw.par_chunks_mut(k * n)
+                .zip(sums_of_entries)
+                .enumerate()
+                .with_min_len(self.sizes.min_len())
+                .try_for_each(|(entry, (dw, sums))| {
+                    let x = &inputs[0].of::<T>()[entry * m * k..][..m * k];
+                    let x = Dense { data: x, stride: k };
+                    let x = Operand { source: &x, lines: Lines::Depth };
+                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
+                    let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
+                    let (product, lane_sums) = match self.layout {
+                        Layout::Kn => {
+                            let product = Product { m: k, n, k: m, left: x, right: grad_pre };
+                            (product, LaneSums::Right(sums))
+                        }
+                        Layout::Nk => {
+                            let product = Product { m: n, n: k, k: m, left: grad_pre, right: x };
+                            (product, LaneSums::Left(sums))
+                        }
+                    };
+                    let lane_sums = if n_sums == 0 { LaneSums::None } else { lane_sums };
+                    gemm(&product, dw, &mut vec![(); product.m], &|_, _, _| {}, lane_sums)
+                })?;
             if let Some(dbias) = dbias.first_mut() {
+                let mut total = vec![<T as Float>::Acc::ZERO; n];
+                sums.chunks(n).for_each(|sums| fold::add(&mut total, sums));
                 T::narrow(&total, dbias.of_mut::<T>());
             }
             Ok(())

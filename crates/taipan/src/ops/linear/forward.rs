@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::backward::Backward;
-use super::{Layout, OP, Sizes};
+use super::{Layout, Sizes};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
@@ -17,6 +19,8 @@ use crate::tensor::Tensor;
 
 /// `function(x·w + bias)`; inputs `x`, `w` and, if there is one, `bias`.
 pub(super) struct Linear {
+    /// `linear` or `matmul`, for errors.
+    pub(super) name: &'static str,
     pub(super) layout: Layout,
     pub(super) function: Function,
 }
@@ -58,14 +62,14 @@ impl Op for Linear {
 
 impl Kernel for Linear {
     fn name(&self) -> &'static str {
-        OP
+        self.name
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let sizes = Sizes::new(self.layout, inputs)?;
         let x = inputs[0].shape();
         let shape = [&x[..x.len() - 1], &[sizes.n]].concat();
-        Ok(vec![Spec::new(OP, &shape, inputs[0].dtype())?])
+        Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
     }
 
     /// `pre = x·w + bias` where the slope needs it.
@@ -120,16 +124,19 @@ impl Linear {
             Some(pre) => pre.chunks_mut(n).map(Some).collect(),
             None => (0..out.len() / n).map(|_| None).collect(),
         };
-        for (entry, (out, pre)) in out.chunks_mut(m * n).zip(pre.chunks_mut(m)).enumerate() {
-            let x = Dense { data: &x[entry * m * k..][..m * k], stride: k };
-            let w = sizes.weight(self.layout, w, entry);
-            let left = Operand { source: &x, lines: Lines::Lanes };
-            let right = match self.layout {
-                Layout::Kn => Operand { source: &w, lines: Lines::Depth },
-                Layout::Nk => Operand { source: &w, lines: Lines::Lanes },
-            };
-            gemm(&Product { m, n, k, left, right }, out, pre, &finish, LaneSums::None)?;
-        }
-        Ok(())
+        out.par_chunks_mut(m * n)
+            .zip(pre.par_chunks_mut(m))
+            .enumerate()
+            .with_min_len(sizes.min_len())
+            .try_for_each(|(entry, (out, pre))| {
+                let x = Dense { data: &x[entry * m * k..][..m * k], stride: k };
+                let w = sizes.weight(self.layout, w, entry);
+                let left = Operand { source: &x, lines: Lines::Lanes };
+                let right = match self.layout {
+                    Layout::Kn => Operand { source: &w, lines: Lines::Depth },
+                    Layout::Nk => Operand { source: &w, lines: Lines::Lanes },
+                };
+                gemm(&Product { m, n, k, left, right }, out, pre, &finish, LaneSums::None)
+            })
     }
 }

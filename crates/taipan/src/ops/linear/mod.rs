@@ -6,7 +6,7 @@ mod forward;
 use self::backward::Backward;
 use self::forward::Linear;
 use crate::autograd::apply_one;
-use crate::cpu::gemm::Dense;
+use crate::cpu::gemm::{Dense, threads_for};
 use crate::error::{Error, Result, ensure};
 use crate::kernel::{Kernel, run_one, run_with_extras};
 use crate::ops::function::{Activation, Kept};
@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 const OP: &str = "linear";
 
 /// A weight and how it is stored. A plain `&Tensor` is a [`Weight::kn`].
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Weight<'a> {
     tensor: &'a Tensor,
     layout: Layout,
@@ -82,11 +82,16 @@ pub fn linear<'a>(
     activation: Activation,
 ) -> Result<Tensor> {
     let Weight { tensor, layout } = w.into();
-    let op = Linear { layout, function: activation.into() };
+    let op = Linear { name: OP, layout, function: activation.into() };
     match bias {
         Some(bias) => apply_one(op, &[x, tensor, bias]),
         None => apply_one(op, &[x, tensor]),
     }
+}
+
+/// `x·w`, the shapes of which were checked, for the op `name`.
+pub(super) fn product(name: &'static str, x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    apply_one(Linear { name, layout: Layout::Kn, function: Activation::None.into() }, &[x, w])
 }
 
 /// The gradients of [`linear`], from [`linear_backward`].
@@ -122,7 +127,7 @@ pub fn linear_backward<'a>(
     dy: &Tensor,
 ) -> Result<LinearGrads> {
     let Weight { tensor: w, layout } = w.into();
-    let op = Linear { layout, function: activation.into() };
+    let op = Linear { name: OP, layout, function: activation.into() };
     let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
     let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
     let result = op.outputs(&specs.iter().collect::<Vec<_>>())?.swap_remove(0);
@@ -134,7 +139,7 @@ pub fn linear_backward<'a>(
     let kept = match op.function.kept() {
         Kept::Nothing => None,
         Kept::Output => Some(run_one(&op, &inputs)?),
-        Kept::Input => run_with_extras(&op, &inputs)?.pop(),
+        Kept::Input => run_with_extras(&op, &inputs)?.1.pop(),
     };
     let backward = Backward::new(&op, &specs, dy, kept)?;
     let dx = backward.dx(w)?;
@@ -183,6 +188,13 @@ impl Sizes {
 }
 
 impl Sizes {
+    /// The least number of entries for a thread: all, where one thread is enough.
+    fn min_len(self) -> usize {
+        let Sizes { entries, m, k, n } = self;
+        let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
+        if threads_for(work) == 1 { usize::MAX } else { 1 }
+    }
+
     /// The weight of a batch entry; its lines are the rows of the tensor.
     fn weight<T>(self, layout: Layout, w: &[T], entry: usize) -> Dense<'_, T> {
         let Sizes { k, n, .. } = self;
