@@ -9,8 +9,11 @@ const LANES: usize = 32;
 /// The sum; the error grows with the logarithm of the length.
 pub(crate) fn sum<A: Real>(x: &[A]) -> A {
     const LEAF: usize = 1024;
-    if x.len() <= LEAF {
-        return dispatch(Sum(x));
+    match x.len() {
+        // Not worth the lanes.
+        0..8 => return x.iter().fold(A::ZERO, |sum, x| sum + *x),
+        8..=LEAF => return dispatch(Sum(x)),
+        _ => {}
     }
     let (left, right) = x.split_at((x.len() / 2).next_multiple_of(LANES));
     sum(left) + sum(right)
@@ -18,7 +21,11 @@ pub(crate) fn sum<A: Real>(x: &[A]) -> A {
 
 /// The largest element, or NaN if there is one; `None` if there are none.
 pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
-    x.first().map(|&first| dispatch(Max(x, first)))
+    let first = *x.first()?;
+    match x.len() {
+        0..8 => Some(x.iter().fold(first, |max, x| larger(max, *x))),
+        _ => Some(dispatch(Max(x, first))),
+    }
 }
 
 /// `Σ a·b` of two slices of one length; the error grows as that of [`sum`].
