@@ -224,7 +224,7 @@ impl<A: Real> Block<'_, A> {
         let min_len = if threads == 1 { usize::MAX } else { 1 };
         let depth_step = even(k, DEPTH, 1);
         let rows_most = LEFT_BYTES / (depth_step * size_of::<A>());
-        let row_step = even(height.div_ceil(threads), rows_most, self.micro.rows);
+        let row_blocks = self.row_blocks(threads, rows_most);
         let columns_most = RIGHT_BYTES / (depth_step * size_of::<A>());
         let column_step = even(width, columns_most, self.micro.columns);
         let mut packed = CpuBuffer::scratch("gemm", column_step * depth_step * size_of::<A>())?;
@@ -233,12 +233,6 @@ impl<A: Real> Block<'_, A> {
                 let len = columns.len().next_multiple_of(self.micro.columns) * depth.len();
                 let packed = &mut packed.of_mut::<A>()[..len];
                 self.pack_right(columns.clone(), depth.clone(), packed, min_len)?;
-                // The left side is packed once per block of columns, but summed only once.
-                let first = columns.start == self.columns.start;
-                let mut left_sums: Vec<&mut [A]> = match self.left_sums.as_deref_mut() {
-                    Some(sums) if first => sums[self.rows.clone()].chunks_mut(row_step).collect(),
-                    _ => (0..height.div_ceil(row_step)).map(|_| &mut [][..]).collect(),
-                };
                 let strip = Strip {
                     micro: self.micro,
                     product: self.product,
@@ -247,17 +241,42 @@ impl<A: Real> Block<'_, A> {
                     depth: depth.clone(),
                     right: packed,
                 };
-                sums.par_chunks_mut(row_step * width)
-                    .zip(extra.par_chunks_mut(row_step))
-                    .zip(&mut left_sums)
-                    .enumerate()
-                    .with_min_len(min_len)
-                    .try_for_each(|(i, ((sums, extra), left_sums))| {
-                        strip.run(self.rows.start + i * row_step, sums, extra, finish, left_sums)
-                    })?;
+                // The left side is packed once per block of columns, but summed only once.
+                let first = columns.start == self.columns.start;
+                let left_sums = self.left_sums.as_deref_mut().filter(|_| first);
+                let mut left_sums = left_sums.map(|sums| &mut sums[self.rows.clone()]);
+                let (mut sums, mut extra) = (&mut *sums, &mut *extra);
+                let mut tasks = Vec::with_capacity(row_blocks.len());
+                for rows in &row_blocks {
+                    let task = (
+                        self.rows.start + rows.start,
+                        sums.split_off_mut(..rows.len() * width).unwrap_or_default(),
+                        extra.split_off_mut(..rows.len()).unwrap_or_default(),
+                        left_sums
+                            .as_mut()
+                            .and_then(|sums| sums.split_off_mut(..rows.len()))
+                            .unwrap_or_default(),
+                    );
+                    tasks.push(task);
+                }
+                tasks.into_par_iter().with_min_len(min_len).try_for_each(
+                    |(first, sums, extra, left_sums)| {
+                        strip.run(first, sums, extra, finish, left_sums)
+                    },
+                )?;
             }
         }
         Ok(())
+    }
+
+    /// The rows in whole tiles, in blocks of about `most` rows, as many for each thread and of a
+    /// size, as far as tiles allow.
+    fn row_blocks(&self, threads: usize, most: usize) -> Vec<Range<usize>> {
+        let (height, mr) = (self.rows.len(), self.micro.rows);
+        let tiles = height.div_ceil(mr);
+        let blocks = (threads * height.div_ceil(threads * most.max(1))).min(tiles);
+        let start = |block: usize| (block * tiles / blocks * mr).min(height);
+        (0..blocks).map(|block| start(block)..start(block + 1)).collect()
     }
 
     /// Pack a block of the right side, in groups of panels whose lines are long enough to be
