@@ -87,8 +87,7 @@ fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
         .collect();
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    // While it waits for its pieces, rayon may give this thread somebody else's work, which is
-    // none of a `no_grad` here.
+    // As in `for_pieces`: other tasks may run on this thread meanwhile.
     recording::set_for(true, || kernel.cpu(&inputs, &mut outputs))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())

@@ -23,7 +23,9 @@ impl Options {
                 "--json" => options.json = true,
                 "--device" => match args.next().as_deref() {
                     Some("cpu") => {}
-                    other => refuse(&format!("--device is {other:?}, expected cpu")),
+                    other => {
+                        refuse(&format!("--device is {}, expected cpu", other.unwrap_or("missing")))
+                    }
                 },
                 "--threads" => match args.next().and_then(|n| n.parse().ok()) {
                     Some(n) if n > 0 => options.threads = n,

@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use crate::recording;
+
 /// Elements below which a second thread costs more than it brings.
 pub(crate) const GRAIN: usize = 1 << 14;
 
@@ -12,6 +14,10 @@ pub(crate) fn for_pieces<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
     if out.len() <= len || rayon::current_num_threads() == 1 {
         out.chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
     } else {
-        out.par_chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
+        // While it waits, rayon may give this thread other tasks, which are none of a `no_grad`
+        // here.
+        recording::set_for(true, || {
+            out.par_chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
+        });
     }
 }

@@ -10,7 +10,6 @@ use crate::autograd::Edge;
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
 use crate::error::{Result, ensure};
-use crate::recording;
 use crate::spec::Spec;
 
 /// A dense, row-major array of numbers on one device. Cloning shares the data.
@@ -99,17 +98,14 @@ impl Tensor {
         use crate::cpu::threads::{GRAIN, for_pieces};
         let spec = Spec::new(op, shape, dtype)?;
         let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-        let fill = || {
-            with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
-                for (i, x) in piece.iter_mut().enumerate() {
-                    *x = match f(start + i) {
-                        Number::Float(value) => T::of_f64(value),
-                        Number::Int(value) => T::of_i64(value),
-                    };
-                }
-            }));
-        };
-        recording::set_for(true, fill); // as in a kernel
+        with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
+            for (i, x) in piece.iter_mut().enumerate() {
+                *x = match f(start + i) {
+                    Number::Float(value) => T::of_f64(value),
+                    Number::Int(value) => T::of_i64(value),
+                };
+            }
+        }));
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
     }
 

@@ -42,14 +42,14 @@ impl<'a> Backward<'a> {
         op: &Linear,
         specs: &'a [Spec],
         dy: &Tensor,
-        mut kept: Option<Tensor>,
+        kept: Option<Tensor>,
     ) -> Result<Self> {
         let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
-        let (mut dy, mut function) = (dy.detached(), op.function);
-        if kept.as_mut().is_some_and(|kept| become_grad_pre(kept, &dy, function)) {
-            dy = kept.take().unwrap_or(dy);
-            function = Activation::None.into();
-        }
+        let (dy, kept, function) = match kept.map(|kept| into_grad_pre(kept, dy, op.function)) {
+            Some(Ok(grad_pre)) => (grad_pre, None, Activation::None.into()),
+            Some(Err(kept)) => (dy.detached(), Some(kept), op.function),
+            None => (dy.detached(), None, op.function),
+        };
         Ok(Self { layout: op.layout, function, sizes, specs, dy, kept })
     }
 
@@ -93,26 +93,29 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// Overwrite `kept` with `dy ⊙ φ'`, if that loses no digits and nobody else sees it.
-fn become_grad_pre(kept: &mut Tensor, dy: &Tensor, function: Function) -> bool {
-    let dtype = dy.dtype();
-    let (Storage::Cpu(kept), Storage::Cpu(dy)) = (&mut kept.storage, &dy.storage);
-    let Some(kept) = Arc::get_mut(kept) else { return false };
-    with_dtype!(dtype, T: Float => {
-        let (Some(kept), Some(dy)) = (T::as_acc_mut(kept.of_mut::<T>()), T::as_acc(dy.of::<T>())) else {
-            return false;
-        };
-        for_pieces(kept, GRAIN, |start, kept| {
+/// `kept` overwritten with `dy ⊙ φ'`; or `kept` as it was, if that would lose digits or somebody
+/// else sees it.
+fn into_grad_pre(
+    mut kept: Tensor,
+    dy: &Tensor,
+    function: Function,
+) -> std::result::Result<Tensor, Tensor> {
+    let (Storage::Cpu(buffer), Storage::Cpu(dy)) = (&mut kept.storage, &dy.storage);
+    let Some(buffer) = Arc::get_mut(buffer) else { return Err(kept) };
+    with_dtype!(kept.spec.dtype(), T: Float => {
+        let wide = (T::as_acc_mut(buffer.of_mut::<T>()), T::as_acc(dy.of::<T>()));
+        let (Some(values), Some(dy)) = wide else { return Err(kept) };
+        for_pieces(values, GRAIN, |start, values| {
             const BLOCK: usize = 1024;
             let mut block = [<T as Float>::Acc::ZERO; BLOCK];
-            for (i, kept) in kept.chunks_mut(BLOCK).enumerate() {
-                let block = &mut block[..kept.len()];
-                block.copy_from_slice(kept);
-                function.slope(block, &dy[start + i * BLOCK..][..kept.len()], kept);
+            for (i, values) in values.chunks_mut(BLOCK).enumerate() {
+                let block = &mut block[..values.len()];
+                block.copy_from_slice(values);
+                function.slope(block, &dy[start + i * BLOCK..][..values.len()], values);
             }
         });
     });
-    true
+    Ok(kept)
 }
 
 /// `grad_pre` of one batch entry, `[m, n]`; a line is a row.
