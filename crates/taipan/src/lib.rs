@@ -34,7 +34,8 @@
 //! ```
 //!
 //! - [`Tensor`]: a dense array on a [`Device`], of a [`DType`] chosen at run time.
-//! - [`linear`]: `φ(A·W + bias)` in one pass, with its whole backward pass.
+//! - [`linear`]: `φ(A·W + bias)` in one pass, with its whole backward pass; [`linear_recomputing`]
+//!   keeps less for it, [`linear_backward`] is the backward pass alone.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`]: gradients.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
@@ -59,5 +60,5 @@ pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use ops::concat::concat;
 pub use ops::function::Activation;
-pub use ops::linear::{LinearGrads, Weight, linear, linear_backward};
+pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};
 pub use tensor::Tensor;

@@ -9,7 +9,7 @@ mod allocator;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use allocator::usage;
-use taipan::{Activation, DType, Device, Result, Tensor, linear};
+use taipan::{Activation, DType, Device, Result, Tensor, linear, linear_recomputing};
 
 /// One test at a time: the counters belong to the process.
 fn alone() -> MutexGuard<'static, ()> {
@@ -139,6 +139,22 @@ fn untracked_keeps_nothing() {
     let (y, usage) = allocator::usage(no_grad);
     assert!(usage.taken < 1 << 20, "the pool has the result's buffer: {usage:?}");
     drop(y);
+}
+
+/// Recomputing keeps nothing of the result's size: neither `pre` nor the result.
+#[test]
+fn recomputing_keeps_the_inputs_only() -> Result<()> {
+    let _alone = alone();
+    make_room();
+    for (activation, m) in [(Activation::Gelu, 3712), (Activation::Tanh, 3968)] {
+        let (x, w) = (randn(&[m, 8], DType::F32).tracked(), randn(&[8, 513], DType::F32));
+        let y = linear_recomputing(&x, &w, None, activation)?;
+        let z = y.neg()?; // holds the graph, not the result
+        drop(y);
+        assert_eq!(new_buffers(m, 513, 1), 0, "{activation:?}: the result's buffer is free");
+        drop(z);
+    }
+    Ok(())
 }
 
 /// What a used graph kept comes back, while its result lives on.

@@ -1,6 +1,8 @@
 //! `linear`, `linear_backward` and `matmul`.
 
-use taipan::{Activation, DType, Device, Result, Tensor, Weight, linear, linear_backward};
+use taipan::{
+    Activation, DType, Device, Result, Tensor, Weight, linear, linear_backward, linear_recomputing,
+};
 
 use crate::harness::naive::{self, Layout};
 use crate::harness::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
@@ -230,9 +232,9 @@ fn large_batches_share_a_weight() {
     }
 }
 
-/// `linear_backward` computes again what autograd keeps: the same bits.
+/// `linear_recomputing` and `linear_backward` compute again what autograd keeps: the same bits.
 #[test]
-fn linear_backward_is_the_gradient_autograd_finds() -> Result<()> {
+fn computing_again_gives_the_gradients_of_keeping() -> Result<()> {
     for dtype in FLOATS {
         for layer in variants(&[2, 7, 5], 6).chain(variants(&[1, 40, 300], 33)) {
             let mut random = Random::named("linear_backward");
@@ -246,6 +248,14 @@ fn linear_backward_is_the_gradient_autograd_finds() -> Result<()> {
             let dy = draw(y.shape());
             let want = y.backward_from(&dy)?;
             let (w, bias) = (layer.weight(&inputs[1]), inputs.get(2));
+            let again = linear_recomputing(&inputs[0], w, bias, layer.activation)?;
+            let array = crate::harness::array;
+            assert_eq!(array(&again), array(&y), "{layer:?} in {dtype}: recomputing");
+            let again = again.backward_from(&dy)?;
+            for input in &inputs {
+                let (got, want) = (array(again.of(input)?), array(want.of(input)?));
+                assert_eq!(got, want, "{layer:?} in {dtype}: recomputing");
+            }
             let got = linear_backward(&inputs[0], w, bias, layer.activation, &dy)?;
             assert_eq!(got.dbias.is_some(), bias.is_some(), "{layer:?} in {dtype}: dbias");
             let got = [Some(got.dx), Some(got.dw), got.dbias];

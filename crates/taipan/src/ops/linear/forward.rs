@@ -12,7 +12,7 @@ use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
-use crate::kernel::{Kernel, View};
+use crate::kernel::{Kernel, View, run_one, run_with_extras};
 use crate::ops::function::{Function, Kept};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -23,23 +23,38 @@ pub(super) struct Linear {
     pub(super) name: &'static str,
     pub(super) layout: Layout,
     pub(super) function: Function,
+    pub(super) slope: SlopeFrom,
+}
+
+/// Where backward gets what the slope is computed from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum SlopeFrom {
+    /// Forward keeps it.
+    Kept,
+    /// Backward computes it again from the inputs.
+    Inputs,
 }
 
 impl Op for Linear {
     fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+        let again = self.slope == SlopeFrom::Inputs && self.function.kept() != Kept::Nothing;
         match slot {
-            Slot::Input(0) => needs[1],
-            Slot::Input(1) => needs[0],
-            Slot::Output(0) => self.function.kept() == Kept::Output,
-            _ => false,
+            Slot::Input(0) => needs[1] || again,
+            Slot::Input(1) => needs[0] || again,
+            Slot::Input(_) => again,
+            Slot::Output(_) => self.function.kept() == Kept::Output && !again,
         }
     }
 
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let kept = match self.function.kept() {
-            Kept::Nothing => None,
-            Kept::Output => Some(saved.take_output(0)),
-            Kept::Input => Some(saved.take_output(1)),
+        let kept = match (self.slope, self.function.kept()) {
+            (_, Kept::Nothing) => None,
+            (SlopeFrom::Inputs, _) => {
+                let inputs = 0..saved.specs.len();
+                self.kept_again(&inputs.map(|i| saved.input(i)).collect::<Vec<_>>())?
+            }
+            (SlopeFrom::Kept, Kept::Output) => Some(saved.take_output(0)),
+            (SlopeFrom::Kept, Kept::Input) => Some(saved.take_output(1)),
         };
         let backward = Backward::new(self, &saved.specs, &dys[0], kept)?;
         let mut grads = vec![None; saved.specs.len()];
@@ -74,9 +89,9 @@ impl Kernel for Linear {
 
     /// `pre = x·w + bias` where the slope needs it.
     fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        match self.function.kept() {
-            Kept::Input => outputs.to_vec(),
-            Kept::Nothing | Kept::Output => Vec::new(),
+        match (self.slope, self.function.kept()) {
+            (SlopeFrom::Kept, Kept::Input) => outputs.to_vec(),
+            _ => Vec::new(),
         }
     }
 
@@ -92,6 +107,16 @@ impl Kernel for Linear {
 }
 
 impl Linear {
+    /// What the slope is computed from, computed again.
+    pub(super) fn kept_again(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
+        let keeping = Linear { slope: SlopeFrom::Kept, ..*self };
+        Ok(match self.function.kept() {
+            Kept::Nothing => None,
+            Kept::Output => Some(run_one(&keeping, inputs)?),
+            Kept::Input => run_with_extras(&keeping, inputs)?.1.pop(),
+        })
+    }
+
     /// Fill `out` and, when wanted, `pre`, both `[entries, m, n]`.
     fn forward<T: Float>(
         &self,

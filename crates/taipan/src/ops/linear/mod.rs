@@ -4,12 +4,12 @@ mod backward;
 mod forward;
 
 use self::backward::Backward;
-use self::forward::Linear;
+use self::forward::{Linear, SlopeFrom};
 use crate::autograd::apply_one;
 use crate::cpu::gemm::{Dense, threads_for};
 use crate::error::{Error, Result, ensure};
-use crate::kernel::{Kernel, run_one, run_with_extras};
-use crate::ops::function::{Activation, Kept};
+use crate::kernel::Kernel;
+use crate::ops::function::Activation;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -81,17 +81,47 @@ pub fn linear<'a>(
     bias: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
-    let Weight { tensor, layout } = w.into();
-    let op = Linear { name: OP, layout, function: activation.into() };
-    match bias {
-        Some(bias) => apply_one(op, &[x, tensor, bias]),
-        None => apply_one(op, &[x, tensor]),
-    }
+    apply(x, w.into(), bias, activation, SlopeFrom::Kept)
+}
+
+/// [`linear`] for those who prefer memory to time: backward keeps `x`, `w` and `bias` only, and
+/// computes the product again when the activation's slope needs it. Values and gradients are the
+/// same to the last bit.
+///
+/// ```
+/// use taipan::{Activation, DType, Device, Tensor, linear_recomputing};
+///
+/// let x = Tensor::randn(&[5, 3], 1, DType::F32, &Device::Cpu)?.tracked();
+/// let w = Tensor::randn(&[3, 4], 2, DType::F32, &Device::Cpu)?.tracked();
+/// let y = linear_recomputing(&x, &w, None, Activation::Gelu)?;
+/// assert_eq!(y.sum()?.backward()?.of(&w)?.shape(), [3, 4]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn linear_recomputing<'a>(
+    x: &Tensor,
+    w: impl Into<Weight<'a>>,
+    bias: Option<&Tensor>,
+    activation: Activation,
+) -> Result<Tensor> {
+    apply(x, w.into(), bias, activation, SlopeFrom::Inputs)
+}
+
+fn apply(
+    x: &Tensor,
+    w: Weight,
+    bias: Option<&Tensor>,
+    activation: Activation,
+    slope: SlopeFrom,
+) -> Result<Tensor> {
+    let op = Linear { name: OP, layout: w.layout, function: activation.into(), slope };
+    let inputs: Vec<&Tensor> = [x, w.tensor].into_iter().chain(bias).collect();
+    apply_one(op, &inputs)
 }
 
 /// `x·w`, the shapes of which were checked, for the op `name`.
 pub(super) fn product(name: &'static str, x: &Tensor, w: &Tensor) -> Result<Tensor> {
-    apply_one(Linear { name, layout: Layout::Kn, function: Activation::None.into() }, &[x, w])
+    let function = Activation::None.into();
+    apply_one(Linear { name, layout: Layout::Kn, function, slope: SlopeFrom::Kept }, &[x, w])
 }
 
 /// The gradients of [`linear`], from [`linear_backward`].
@@ -127,7 +157,8 @@ pub fn linear_backward<'a>(
     dy: &Tensor,
 ) -> Result<LinearGrads> {
     let Weight { tensor: w, layout } = w.into();
-    let op = Linear { name: OP, layout, function: activation.into() };
+    let slope = SlopeFrom::Inputs;
+    let op = Linear { name: OP, layout, function: activation.into(), slope };
     let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
     let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
     let result = op.outputs(&specs.iter().collect::<Vec<_>>())?.swap_remove(0);
@@ -136,11 +167,7 @@ pub fn linear_backward<'a>(
     dy.dtype().ensure(result.dtype(), OP, "the upstream")?;
     let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::detached).collect();
     let inputs: Vec<&Tensor> = inputs.iter().collect();
-    let kept = match op.function.kept() {
-        Kept::Nothing => None,
-        Kept::Output => Some(run_one(&op, &inputs)?),
-        Kept::Input => run_with_extras(&op, &inputs)?.1.pop(),
-    };
+    let kept = op.kept_again(&inputs)?;
     let backward = Backward::new(&op, &specs, dy, kept)?;
     let dx = backward.dx(w)?;
     let (dw, dbias) = backward.dw(x, bias.is_some())?;
