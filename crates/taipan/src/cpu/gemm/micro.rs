@@ -147,51 +147,35 @@ mod x86 {
     vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
     vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
 
-    /// 6 rows of two 256-bit vectors: 12 of 16 registers. Only where AVX2 and FMA exist.
-    pub(super) fn avx2<V: Vector>(
-        left: &[V::Element],
-        right: &[V::Element],
-        sums: &mut [V::Element],
-        stride: usize,
-        add: bool,
-    ) {
-        #[target_feature(enable = "avx2,fma")]
-        fn run<V: Vector>(
-            left: &[V::Element],
-            right: &[V::Element],
-            sums: &mut [V::Element],
-            stride: usize,
-            add: bool,
-        ) {
-            // SAFETY: this function has the instruction set.
-            unsafe { tile::<V, 6>(left, right, sums, stride, add) }
-        }
-        // SAFETY: chosen for `Level::Avx2`, which means that the processor was asked.
-        unsafe { run::<V>(left, right, sums, stride, add) }
+    /// [`tile`] compiled for an instruction set. Only for processors that have it.
+    macro_rules! tile_for {
+        ($name:ident, $features:literal, $rows:literal) => {
+            pub(super) fn $name<V: Vector>(
+                left: &[V::Element],
+                right: &[V::Element],
+                sums: &mut [V::Element],
+                stride: usize,
+                add: bool,
+            ) {
+                #[target_feature(enable = $features)]
+                fn run<V: Vector>(
+                    left: &[V::Element],
+                    right: &[V::Element],
+                    sums: &mut [V::Element],
+                    stride: usize,
+                    add: bool,
+                ) {
+                    // SAFETY: this function has the instruction set.
+                    unsafe { tile::<V, $rows>(left, right, sums, stride, add) }
+                }
+                // SAFETY: chosen for a `Level` that the processor was asked for.
+                unsafe { run::<V>(left, right, sums, stride, add) }
+            }
+        };
     }
-
-    /// 12 rows of two 512-bit vectors: 24 of 32 registers. Only where AVX-512 exists.
-    pub(super) fn avx512<V: Vector>(
-        left: &[V::Element],
-        right: &[V::Element],
-        sums: &mut [V::Element],
-        stride: usize,
-        add: bool,
-    ) {
-        #[target_feature(enable = "avx512f")]
-        fn run<V: Vector>(
-            left: &[V::Element],
-            right: &[V::Element],
-            sums: &mut [V::Element],
-            stride: usize,
-            add: bool,
-        ) {
-            // SAFETY: this function has the instruction set.
-            unsafe { tile::<V, 12>(left, right, sums, stride, add) }
-        }
-        // SAFETY: chosen for `Level::Avx512`, which means that the processor was asked.
-        unsafe { run::<V>(left, right, sums, stride, add) }
-    }
+    // Rows of two vectors: 12 of 16 registers, and 24 of 32.
+    tile_for!(avx2, "avx2,fma", 6);
+    tile_for!(avx512, "avx512f", 12);
 
     /// SAFETY: the caller is compiled for the instruction set of `V`.
     #[inline(always)]
