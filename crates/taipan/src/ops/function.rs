@@ -187,9 +187,14 @@ impl<F: Scalar, A: Real> Job for Slope<'_, F, A> {
 /// `x` limited to `±limit`; NaN stays.
 #[inline(always)]
 fn clamp<A: Real>(x: A, limit: f64) -> A {
+    not_above(not_below(x, limit), limit)
+}
+
+/// `x` not above `limit`; NaN stays.
+#[inline(always)]
+fn not_above<A: Real>(x: A, limit: f64) -> A {
     let limit = A::of(limit);
-    let x = if x > limit { limit } else { x };
-    if x < -limit { -limit } else { x }
+    if x > limit { limit } else { x }
 }
 
 /// `x` not below `-limit`; NaN stays.
@@ -228,9 +233,10 @@ const CUBIC: f64 = 0.044715;
 impl Scalar for Gelu {
     #[inline(always)]
     fn value<I: Isa, A: Real>(x: A) -> A {
-        let z = clamp(x, GELU_FLAT);
+        let x = not_below(x, GELU_FLAT);
+        let z = not_above(x, GELU_FLAT);
         let v = z * (z * z).fma::<I>(A::of(SQRT_8_OVER_PI * CUBIC), A::of(SQRT_8_OVER_PI));
-        not_below(x, GELU_FLAT) * v.sigmoid::<I>()
+        x * v.sigmoid::<I>()
     }
     #[inline(always)]
     fn slope<I: Isa, A: Real>(x: A) -> A {
@@ -255,7 +261,8 @@ impl GeluErf {
 impl Scalar for GeluErf {
     #[inline(always)]
     fn value<I: Isa, A: Real>(x: A) -> A {
-        not_below(x, GELU_FLAT) * Self::normal_cdf::<I, A>(clamp(x, GELU_FLAT))
+        let x = not_below(x, GELU_FLAT);
+        x * Self::normal_cdf::<I, A>(not_above(x, GELU_FLAT))
     }
     #[inline(always)]
     fn slope<I: Isa, A: Real>(x: A) -> A {
