@@ -168,29 +168,46 @@ impl Layout {
         offsets
     }
 
+    /// Cut `piece`, which begins at element `start` of the output, into runs of at most `most`
+    /// elements within a row, and call `f` with each and where each operand's part begins.
+    fn for_runs<T>(
+        &self,
+        start: usize,
+        mut piece: &mut [T],
+        most: usize,
+        mut f: impl FnMut(&mut [T], [usize; 2]),
+    ) {
+        let mut at = start;
+        while !piece.is_empty() {
+            let (row, column) = (at / self.row, at % self.row);
+            let n = most.min(self.row - column).min(piece.len());
+            let mut from = self.offsets(row);
+            for (from, advances) in from.iter_mut().zip(self.advances) {
+                *from += if advances { column } else { 0 };
+            }
+            f(piece.split_off_mut(..n).unwrap_or_default(), from);
+            at += n;
+        }
+    }
+
     fn run<T: Float>(&self, op: Binary, a: &[T], b: &[T], out: &mut [T]) {
         const BLOCK: usize = 1024;
         for_pieces(out, GRAIN, |start, piece| {
             let mut wide = [[T::Acc::ZERO; BLOCK]; 2];
-            let mut done = 0;
-            while done < piece.len() {
-                let (row, column) = ((start + done) / self.row, (start + done) % self.row);
-                let n = BLOCK.min(self.row - column).min(piece.len() - done);
-                let offsets = self.offsets(row);
+            self.for_runs(start, piece, BLOCK, |out, from| {
                 for (k, src) in [a, b].into_iter().enumerate() {
-                    let wide = &mut wide[k][..n];
+                    let wide = &mut wide[k][..out.len()];
                     if self.advances[k] {
-                        T::widen(&src[offsets[k] + column..][..n], wide);
+                        T::widen(&src[from[k]..][..out.len()], wide);
                     } else {
-                        T::widen(&src[offsets[k]..][..1], &mut wide[..1]);
+                        T::widen(&src[from[k]..][..1], &mut wide[..1]);
                         wide.fill(wide[0]);
                     }
                 }
                 let [x, y] = &mut wide;
-                dispatch(Arithmetic(op, &mut x[..n], &y[..n]));
-                T::narrow(&x[..n], &mut piece[done..done + n]);
-                done += n;
-            }
+                dispatch(Arithmetic(op, &mut x[..out.len()], &y[..out.len()]));
+                T::narrow(&x[..out.len()], out);
+            });
         });
     }
 }
@@ -224,18 +241,10 @@ impl Kernel for Broadcast {
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
             let x = inputs[0].of::<T>();
             for_pieces(outputs[0].of_mut::<T>(), GRAIN, |start, piece| {
-                let mut done = 0;
-                while done < piece.len() {
-                    let (row, column) = ((start + done) / layout.row, (start + done) % layout.row);
-                    let n = (layout.row - column).min(piece.len() - done);
-                    let at = layout.offsets(row)[0];
-                    let out = &mut piece[done..done + n];
-                    match layout.advances[0] {
-                        true => out.copy_from_slice(&x[at + column..][..n]),
-                        false => out.fill(x[at]),
-                    }
-                    done += n;
-                }
+                layout.for_runs(start, piece, usize::MAX, |out, from| match layout.advances[0] {
+                    true => out.copy_from_slice(&x[from[0]..][..out.len()]),
+                    false => out.fill(x[from[0]]),
+                });
             });
         });
         Ok(())
