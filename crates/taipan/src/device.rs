@@ -1,6 +1,9 @@
 //! Where tensors live.
 
 use crate::DType;
+#[cfg(not(target_family = "wasm"))]
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
 
 /// A device, chosen at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,20 +11,68 @@ use crate::DType;
 pub enum Device {
     /// The host's processor: threads by rayon, vector instructions chosen at run time.
     Cpu,
+    /// A GPU, through WebGPU.
+    Gpu(Gpu),
 }
 
 impl Device {
-    /// `"cpu"`.
+    /// A GPU if the machine has one, or else the CPU. A GPU in software counts only if the
+    /// environment variable `TAIPAN_ADAPTER` asks for it, by its number or a part of its name, as
+    /// `taipan devices` shows them: the CPU is faster.
+    ///
+    /// Absent in browsers, where nothing may block: see [`gpu::adapters`](crate::gpu::adapters).
+    #[cfg(not(target_family = "wasm"))]
+    pub fn best() -> Result<Device> {
+        Ok(pollster::block_on(Gpu::find(None))?.map_or(Device::Cpu, Device::Gpu))
+    }
+
+    /// A GPU: the one that `TAIPAN_ADAPTER` names, or the best that is no software; an error if
+    /// there is none.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn gpu() -> Result<Device> {
+        let found = pollster::block_on(Gpu::find(None))?.map(Device::Gpu);
+        found.ok_or_else(|| {
+            let adapters = crate::gpu::list(&pollster::block_on(crate::gpu::adapters()));
+            let why = format!("there is no GPU; {adapters}, and software is used only when named");
+            Error::Device { op: "gpu", why }
+        })
+    }
+
+    /// A GPU by its number or a part of its name, as `taipan devices` shows them. Software may be
+    /// named, too.
+    ///
+    /// ```
+    /// let error = taipan::Device::gpu_named("no such thing").unwrap_err();
+    /// assert!(error.to_string().starts_with("gpu: no adapter is \"no such thing\"; found"));
+    /// ```
+    #[cfg(not(target_family = "wasm"))]
+    pub fn gpu_named(name: &str) -> Result<Device> {
+        let found = pollster::block_on(Gpu::find(Some(name)))?;
+        Ok(Device::Gpu(found.expect("a name that is not found is an error")))
+    }
+
+    /// `"cpu"` or `"gpu"`.
     pub fn name(&self) -> &'static str {
         match self {
             Device::Cpu => "cpu",
+            Device::Gpu(_) => "gpu",
         }
     }
 
-    /// Whether tensors of this type can live here.
+    /// The name that tells one device from another.
+    pub(crate) fn full_name(&self) -> String {
+        match self {
+            Device::Cpu => "cpu".into(),
+            Device::Gpu(gpu) => format!("gpu {}", gpu.name()),
+        }
+    }
+
+    /// Whether tensors of this type can live here: all on the CPU; on a GPU `f32`, `u32` and, if
+    /// it has them, `f16`.
     pub fn supports(&self, dtype: DType) -> bool {
-        match (self, dtype) {
-            (Device::Cpu, _) => true,
+        match self {
+            Device::Cpu => true,
+            Device::Gpu(gpu) => gpu.supports(dtype),
         }
     }
 
@@ -37,6 +88,7 @@ impl Device {
                 crate::cpu::isa::Level::current().name(),
                 rayon::current_num_threads()
             ),
+            Device::Gpu(gpu) => format!("gpu, {}, {}", gpu.name(), gpu.info().backend),
         }
     }
 }

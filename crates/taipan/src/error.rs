@@ -51,6 +51,14 @@ pub enum Error {
         /// Where.
         device: &'static str,
     },
+    /// A device that is not there, does not fit, or failed.
+    #[error("{op}: {why}")]
+    Device {
+        /// The operation that refused or failed.
+        op: &'static str,
+        /// What was found and what was expected.
+        why: String,
+    },
     /// A gradient that cannot be had.
     #[error("{op}: {why}")]
     Gradient {

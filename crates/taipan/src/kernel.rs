@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::Device;
 use crate::cpu::CpuBuffer;
 use crate::dtype::Element;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::gpu::{Gpu, GpuBuffer};
 use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
@@ -25,6 +27,14 @@ pub(crate) trait Kernel: Send + 'static {
 
     /// Fill the outputs, all of them and wholly: their contents are unspecified before.
     fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()>;
+
+    /// The same on a GPU: launch what fills them.
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()>;
 }
 
 /// A buffer and the description of what it holds.
@@ -74,15 +84,33 @@ pub(crate) fn run_with_extras<K: Kernel>(
 }
 
 fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
+    let device = inputs[0].device();
+    for input in inputs {
+        if input.device() != device {
+            let why = format!(
+                "inputs are on {} and on {}",
+                device.full_name(),
+                input.device().full_name()
+            );
+            return Err(Error::Device { op: kernel.name(), why });
+        }
+    }
+    match device {
+        Device::Cpu => on_cpu(kernel, inputs, specs),
+        Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
+    }
+}
+
+fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
     let mut buffers: Vec<CpuBuffer> = specs
         .iter()
         .map(|spec| CpuBuffer::scratch(kernel.name(), spec.bytes()))
         .collect::<Result<_>>()?;
     let inputs: Vec<_> = inputs
         .iter()
-        .map(|t| {
-            let Storage::Cpu(data) = &t.storage;
-            View { spec: &t.spec, data: &**data }
+        .map(|t| match &t.storage {
+            Storage::Cpu(data) => View { spec: &t.spec, data: &**data },
+            Storage::Gpu(_) => unreachable!("checked by `launch`"),
         })
         .collect();
     let mut outputs: Vec<_> =
@@ -90,5 +118,32 @@ fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
     // As in `for_pieces`: other tasks may run on this thread meanwhile.
     recording::set_for(true, || kernel.cpu(&inputs, &mut outputs))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
+    Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
+}
+
+fn on_gpu<K: Kernel>(
+    kernel: &K,
+    gpu: &Gpu,
+    inputs: &[&Tensor],
+    specs: Vec<Spec>,
+) -> Result<Vec<Tensor>> {
+    let mut buffers = Vec::with_capacity(specs.len());
+    for spec in &specs {
+        gpu.ensure_type(kernel.name(), "the result", spec.dtype())?;
+        buffers.push(gpu.scratch(kernel.name(), spec.bytes())?);
+    }
+    let inputs: Vec<_> = inputs
+        .iter()
+        .map(|t| match &t.storage {
+            Storage::Gpu(data) => View { spec: &t.spec, data: &**data },
+            Storage::Cpu(_) => unreachable!("checked by `launch`"),
+        })
+        .collect();
+    let outputs: Vec<_> =
+        specs.iter().zip(&buffers).map(|(spec, data)| View { spec, data }).collect();
+    if specs.iter().any(|spec| spec.len() > 0) {
+        kernel.gpu(gpu, &inputs, &outputs)?;
+    }
+    let storages = buffers.into_iter().map(|b| Storage::Gpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }

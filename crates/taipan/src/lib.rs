@@ -48,9 +48,13 @@ mod cpu;
 mod device;
 mod dtype;
 mod error;
+pub mod gpu;
 mod kernel;
 mod ops;
+mod pool;
 mod recording;
+#[cfg(test)]
+mod shaders;
 mod spec;
 mod tensor;
 
@@ -62,3 +66,4 @@ pub use ops::concat::concat;
 pub use ops::function::Activation;
 pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};
 pub use tensor::Tensor;
+pub use wgpu;

@@ -1,14 +1,16 @@
 //! Element-wise arithmetic of two tensors, with broadcasting.
 
+use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
+use crate::gpu::{Dims, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, dims_of, params};
 use crate::kernel::{Kernel, View};
 use crate::ops::reduce::sum_to;
-use crate::spec::{Spec, broadcast};
+use crate::spec::{Spec, broadcast, strides};
 use crate::tensor::Tensor;
 
 /// Element-wise arithmetic. Shapes are aligned at their last dimensions and sizes of 1 are
@@ -114,6 +116,46 @@ impl Kernel for Binary {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let (a, b, y) = (&inputs[0], &inputs[1], &outputs[0]);
+        let flat = a.spec == b.spec;
+        let shape = y.spec.shape();
+        let [a_strides, b_strides] = [a, b].map(|x| repeated_strides(x.spec.shape(), shape));
+        let dims: Vec<_> =
+            (0..shape.len()).map(|i| [shape[i], a_strides[i], b_strides[i]]).collect();
+        let (dims, rank) = if flat { (Dims::default(), 0) } else { dims_of(&dims) };
+        let len = y.spec.len();
+        gpu.launch(Launch {
+            name: self.name(),
+            program: program(*self, y.spec.dtype(), flat),
+            params: BinaryParams { dims, rank, len: len as u32 },
+            inputs: &[a.data.all(), b.data.all()],
+            outputs: &[y.data.all()],
+            groups: len.div_ceil(GROUP),
+        })
+    }
+}
+
+params! { struct BinaryParams { dims: Dims, rank: u32, len: u32 } }
+
+fn program(op: Binary, elem: DType, flat: bool) -> Program {
+    Program::new::<BinaryParams>(
+        &[include_str!("binary.wgsl")],
+        &[("Elem", elem)],
+        &[("OP", op as u32), ("FLAT", flat as u32)],
+    )
+}
+
+/// The strides of `from` in each dimension of `to`, to which it broadcasts: 0 where it repeats.
+fn repeated_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
+    let own = strides(from).into_iter().zip(from).map(|(s, &size)| if size == 1 { 0 } else { s });
+    vec![0; to.len() - from.len()].into_iter().chain(own).collect()
 }
 
 /// Two operands over one output, as rows: in a row each operand either advances with the output
@@ -249,6 +291,19 @@ impl Kernel for Broadcast {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let shape = &self.0;
+        let (from, to) = (repeated_strides(inputs[0].spec.shape(), shape), strides(shape));
+        let dims = (0..shape.len()).map(|i| [shape[i], from[i], to[i]]).collect();
+        let copy = Strided { dims, from: 0, to: 0 };
+        gpu.copy(self.name(), &inputs[0], &outputs[0], copy)
+    }
 }
 
 /// `x = x op y`
@@ -272,4 +327,11 @@ impl<A: Real> Job for Arithmetic<'_, A> {
             Binary::Div => zip(x, y, |x, y| x / y),
         }
     }
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    let all = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div];
+    all.into_iter().flat_map(|op| [true, false].map(|flat| program(op, elem, flat))).collect()
 }

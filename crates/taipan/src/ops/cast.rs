@@ -6,6 +6,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
+use crate::gpu::{GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -72,6 +73,33 @@ impl Kernel for Cast {
         }
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let len = outputs[0].spec.len();
+        gpu.launch(Launch {
+            name: self.name(),
+            program: program(inputs[0].spec.dtype(), self.0),
+            params: CastParams { len: len as u32 },
+            inputs: &[inputs[0].data.all()],
+            outputs: &[outputs[0].data.all()],
+            groups: len.div_ceil(GROUP),
+        })
+    }
+}
+
+params! { struct CastParams { len: u32 } }
+
+fn program(from: DType, to: DType) -> Program {
+    Program::new::<CastParams>(
+        &[include_str!("cast.wgsl")],
+        &[("From", from), ("To", to)],
+        &[("FLOAT_TO_INT", (from.is_float() && !to.is_float()) as u32)],
+    )
 }
 
 fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut [T]) + Sync) {
@@ -80,4 +108,10 @@ fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut
 
 fn convert_each<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(S) -> T + Sync) {
     convert(x, out, |x, out| out.iter_mut().zip(x).for_each(|(out, x)| *out = f(*x)));
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(types: &[DType]) -> Vec<Program> {
+    types.iter().flat_map(|&from| types.iter().map(move |&to| program(from, to))).collect()
 }

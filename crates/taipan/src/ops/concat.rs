@@ -5,6 +5,7 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
+use crate::gpu::{Gpu, GpuBuffer};
 use crate::kernel::{Kernel, View};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -79,6 +80,22 @@ impl Kernel for Concat {
                 rows.put(input.of::<T>(), range, outputs[0].of_mut::<T>());
             }
         });
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let rows = Rows::new(outputs[0].spec.shape(), self.0);
+        let mut start = 0;
+        for input in inputs {
+            let range = start..start + input.spec.shape()[self.0];
+            start = range.end;
+            rows.put_on_gpu(self.name(), gpu, input, range, &outputs[0])?;
+        }
         Ok(())
     }
 }

@@ -59,6 +59,11 @@ pub(crate) enum Kept {
     Output,
 }
 
+/// The functions in WGSL: `value` and `grad` of the one whose [`Function::id`] is the constant
+/// `FUNCTION`.
+pub(crate) const WGSL: [&str; 2] =
+    [include_str!("../gpu/math.wgsl"), include_str!("function.wgsl")];
+
 impl From<Activation> for Function {
     fn from(activation: Activation) -> Self {
         Function::Activation(activation)
@@ -80,6 +85,47 @@ impl Function {
             | Function::Log
             | Function::Log1p
             | Function::Softplus => Kept::Input,
+        }
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) const ALL: [Function; 15] = [
+        Function::Activation(Activation::None),
+        Function::Activation(Activation::Relu),
+        Function::Activation(Activation::Gelu),
+        Function::Activation(Activation::GeluErf),
+        Function::Activation(Activation::Silu),
+        Function::Activation(Activation::Sigmoid),
+        Function::Activation(Activation::Tanh),
+        Function::Neg,
+        Function::Exp,
+        Function::Expm1,
+        Function::Log,
+        Function::Log1p,
+        Function::Sqrt,
+        Function::Softplus,
+        Function::Scale(2.0),
+    ];
+
+    /// Its number in `function.wgsl`.
+    pub(crate) fn id(self) -> u32 {
+        match self {
+            Function::Activation(Activation::None) => 0,
+            Function::Activation(Activation::Relu) => 1,
+            Function::Activation(Activation::Gelu) => 2,
+            Function::Activation(Activation::GeluErf) => 3,
+            Function::Activation(Activation::Silu) => 4,
+            Function::Activation(Activation::Sigmoid) => 5,
+            Function::Activation(Activation::Tanh) => 6,
+            Function::Neg => 7,
+            Function::Exp => 8,
+            Function::Expm1 => 9,
+            Function::Log => 10,
+            Function::Log1p => 11,
+            Function::Sqrt => 12,
+            Function::Softplus => 13,
+            Function::Scale(_) => 14,
         }
     }
 

@@ -12,3 +12,22 @@ pub(crate) mod slice;
 pub(crate) mod softmax;
 pub(crate) mod transpose;
 pub(crate) mod unary;
+
+/// Every program that ops can launch, on GPUs that have these types.
+#[cfg(test)]
+pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
+    let floats: Vec<_> = types.iter().copied().filter(|dtype| dtype.is_float()).collect();
+    let of_floats = [
+        unary::programs,
+        binary::programs,
+        reduce::programs,
+        softmax::programs,
+        linear::gpu::programs,
+    ];
+    let mut all = crate::gpu::programs(types);
+    all.extend(cast::programs(types));
+    all.extend(
+        of_floats.iter().flat_map(|programs| floats.iter().flat_map(|&dtype| programs(dtype))),
+    );
+    all
+}

@@ -6,6 +6,7 @@ use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
+use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -179,6 +180,28 @@ impl Kernel for Reduce {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let (x, y) = (&inputs[0], &outputs[0]);
+        let sizes = self.extent.split(x.spec.shape());
+        if sizes[1] == 0 {
+            // The sum of nothing is 0, its mean is not a number.
+            let zero_or_nan = if self.fold == Fold::Mean { f64::NAN } else { 0.0 };
+            let word = match y.spec.dtype() {
+                DType::F16 => half::f16::of_f64(zero_or_nan).to_bits() as u32 * 0x1_0001,
+                _ => (zero_or_nan as f32).to_bits(),
+            };
+            return gpu.fill(self.name(), y.data, word);
+        }
+        let folding =
+            Folding { op: self.name(), fold: self.fold, from: x.spec.dtype(), to: y.spec.dtype() };
+        folding.launch(gpu, x.data.all(), sizes, y.data.all())
+    }
 }
 
 impl Fold {
@@ -312,6 +335,23 @@ impl Kernel for MaxGrad {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let [outer, len, inner] = self.0.split(inputs[1].spec.shape());
+        gpu.launch(Launch {
+            name: self.name(),
+            program: max_grad_program(inputs[1].spec.dtype()),
+            params: LineParams::new(outer, len, inner),
+            inputs: &[inputs[0].data.all(), inputs[1].data.all(), inputs[2].data.all()],
+            outputs: &[outputs[0].data.all()],
+            groups: outer * inner,
+        })
+    }
 }
 
 struct Argmax(Extent);
@@ -348,4 +388,127 @@ impl Kernel for Argmax {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let [outer, len, inner] = self.0.split(inputs[0].spec.shape());
+        gpu.launch(Launch {
+            name: self.name(),
+            program: argmax_program(inputs[0].spec.dtype()),
+            params: LineParams::new(outer, len, inner),
+            inputs: &[inputs[0].data.all()],
+            outputs: &[outputs[0].data.all()],
+            groups: outer * inner,
+        })
+    }
+}
+
+/// A reduction on a GPU, in as many stages as it takes: each folds blocks, in an order that follows
+/// from the sizes alone, and leaves f32 for the next.
+pub(super) struct Folding {
+    op: &'static str,
+    fold: Fold,
+    from: DType,
+    to: DType,
+}
+
+params! { struct FoldParams { outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 } }
+
+/// Elements a workgroup folds into one, if they are neighbours.
+const ROW_BLOCK: usize = 4096;
+/// Elements an invocation folds into one.
+const COLUMN_BLOCK: usize = 64;
+
+impl Folding {
+    pub(super) fn sum(op: &'static str, from: DType, to: DType) -> Folding {
+        Folding { op, fold: Fold::Sum, from, to }
+    }
+
+    /// `[outer, len, inner]` to `[outer, inner]`; `len` is not 0.
+    pub(super) fn launch(
+        &self,
+        gpu: &Gpu,
+        x: Binding,
+        [outer, len, inner]: [usize; 3],
+        y: Binding,
+    ) -> Result<()> {
+        let divisor = if self.fold == Fold::Mean { len as f32 } else { 1.0 };
+        let (mut from, mut left) = (self.from, len);
+        let mut partial: Option<GpuBuffer> = None;
+        loop {
+            let rows = inner == 1 && left > COLUMN_BLOCK;
+            let blocks = left.div_ceil(if rows { ROW_BLOCK } else { COLUMN_BLOCK });
+            let last = blocks == 1;
+            let to = if last { self.to } else { DType::F32 };
+            let results = outer * blocks * inner;
+            let next = match last {
+                true => None,
+                false => Some(gpu.scratch(self.op, results * DType::F32.size())?),
+            };
+            gpu.launch(Launch {
+                name: self.op,
+                program: fold_program(self.fold, rows, from, to),
+                params: FoldParams {
+                    outer: outer as u32,
+                    len: left as u32,
+                    inner: inner as u32,
+                    blocks: blocks as u32,
+                    divisor: if last { divisor } else { 1.0 },
+                },
+                inputs: &[partial.as_ref().map_or(x, GpuBuffer::all)],
+                outputs: &[next.as_ref().map_or(y, GpuBuffer::all)],
+                groups: if rows { results } else { results.div_ceil(GROUP) },
+            })?;
+            if last {
+                return Ok(());
+            }
+            (partial, from, left) = (next, DType::F32, blocks);
+        }
+    }
+}
+
+fn fold_program(fold: Fold, rows: bool, from: DType, to: DType) -> Program {
+    let (kernel, block) = match rows {
+        true => (include_str!("reduce_rows.wgsl"), ROW_BLOCK),
+        false => (include_str!("reduce_columns.wgsl"), COLUMN_BLOCK),
+    };
+    Program::new::<FoldParams>(
+        &[include_str!("../gpu/order.wgsl"), include_str!("fold.wgsl"), kernel],
+        &[("In", from), ("Out", to)],
+        &[("FOLD", (fold == Fold::Max) as u32), ("BLOCK", block as u32)],
+    )
+}
+
+params! { struct LineParams { outer: u32, len: u32, inner: u32 } }
+
+impl LineParams {
+    fn new(outer: usize, len: usize, inner: usize) -> LineParams {
+        LineParams { outer: outer as u32, len: len as u32, inner: inner as u32 }
+    }
+}
+
+fn max_grad_program(elem: DType) -> Program {
+    let source = [include_str!("../gpu/order.wgsl"), include_str!("max_grad.wgsl")];
+    Program::new::<LineParams>(&source, &[("Elem", elem)], &[])
+}
+
+fn argmax_program(elem: DType) -> Program {
+    let source = [include_str!("../gpu/order.wgsl"), include_str!("argmax.wgsl")];
+    Program::new::<LineParams>(&source, &[("Elem", elem)], &[])
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    let mut all = vec![max_grad_program(elem), argmax_program(elem)];
+    for fold in [Fold::Sum, Fold::Mean, Fold::Max] {
+        for (from, to) in [(elem, elem), (elem, DType::F32), (DType::F32, elem)] {
+            all.extend([true, false].map(|rows| fold_program(fold, rows, from, to)));
+        }
+    }
+    all
 }

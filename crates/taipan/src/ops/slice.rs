@@ -6,6 +6,7 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
+use crate::gpu::{Gpu, GpuBuffer, Strided};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -69,6 +70,18 @@ impl Kernel for Slice {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let rows = Rows::new(inputs[0].spec.shape(), self.dim);
+        let (part, from) = (self.range.len() * rows.inner, self.range.start * rows.inner);
+        let dims = vec![[rows.outer, rows.run, part], [part, 1, 1]];
+        gpu.copy(self.name(), &inputs[0], &outputs[0], Strided { dims, from, to: 0 })
+    }
 }
 
 /// `dy` in its place along `dim` of a tensor that is `len` long there and zero elsewhere.
@@ -98,11 +111,23 @@ impl Kernel for SliceGrad {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        gpu.fill(self.name(), outputs[0].data, 0)?;
+        let rows = Rows::new(outputs[0].spec.shape(), self.dim);
+        rows.put_on_gpu(self.name(), gpu, &inputs[0], self.range.clone(), &outputs[0])
+    }
 }
 
 /// A tensor as `[outer, len, inner]` around one dimension: each outer index has a run of
 /// `len·inner` neighbouring elements.
 pub(super) struct Rows {
+    outer: usize,
     run: usize,
     inner: usize,
 }
@@ -110,7 +135,7 @@ pub(super) struct Rows {
 impl Rows {
     pub(super) fn new(shape: &[usize], dim: usize) -> Rows {
         let inner = shape[dim + 1..].iter().product();
-        Rows { run: shape[dim] * inner, inner }
+        Rows { outer: shape[..dim].iter().product(), run: shape[dim] * inner, inner }
     }
 
     /// Copy the part of `whole` with indices in `range` to `part`.
@@ -131,5 +156,19 @@ impl Rows {
                 whole[at.clone()].copy_from_slice(part);
             }
         }
+    }
+
+    /// [`put`](Rows::put) on a GPU.
+    pub(super) fn put_on_gpu(
+        &self,
+        op: &'static str,
+        gpu: &Gpu,
+        part: &View<&GpuBuffer>,
+        range: Range<usize>,
+        whole: &View<&GpuBuffer>,
+    ) -> Result<()> {
+        let (len, to) = (range.len() * self.inner, range.start * self.inner);
+        let dims = vec![[self.outer, len, self.run], [len, 1, 1]];
+        gpu.copy(op, part, whole, Strided { dims, from: 0, to })
     }
 }

@@ -1,5 +1,6 @@
 //! Softmax along a dimension.
 
+use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
@@ -7,6 +8,7 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
+use crate::gpu::{Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -59,6 +61,15 @@ impl Kernel for Softmax {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        launch(gpu, inputs, outputs, value_program)
+    }
 }
 
 struct SoftmaxGrad;
@@ -83,6 +94,53 @@ impl Kernel for SoftmaxGrad {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        launch(gpu, inputs, outputs, grad_program)
+    }
+}
+
+params! { struct SoftmaxParams { rows: u32, n: u32 } }
+
+/// Invocations for short rows and for long ones.
+const WIDTHS: [u32; 2] = [32, 256];
+
+fn value_program(elem: DType, width: u32) -> Program {
+    let source = [
+        include_str!("../gpu/math.wgsl"),
+        include_str!("../gpu/order.wgsl"),
+        include_str!("softmax.wgsl"),
+    ];
+    Program::new::<SoftmaxParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
+}
+
+fn grad_program(elem: DType, width: u32) -> Program {
+    let source = [include_str!("softmax_grad.wgsl")];
+    Program::new::<SoftmaxParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
+}
+
+fn launch(
+    gpu: &Gpu,
+    inputs: &[View<&GpuBuffer>],
+    outputs: &[View<&GpuBuffer>],
+    program: fn(DType, u32) -> Program,
+) -> Result<()> {
+    let spec = outputs[0].spec;
+    let n = row_len(spec);
+    let rows = spec.len() / n;
+    gpu.launch(Launch {
+        name: "softmax",
+        program: program(spec.dtype(), WIDTHS[(n > 4 * WIDTHS[0] as usize) as usize]),
+        params: SoftmaxParams { rows: rows as u32, n: n as u32 },
+        inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
+        outputs: &[outputs[0].data.all()],
+        groups: rows,
+    })
 }
 
 fn row_len(spec: &Spec) -> usize {
@@ -122,4 +180,10 @@ impl<A: Real> Job for ExpOfDifference<'_, A> {
             *x = (*x - self.1).exp::<I>();
         }
     }
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    WIDTHS.into_iter().flat_map(|w| [value_program(elem, w), grad_program(elem, w)]).collect()
 }

@@ -5,6 +5,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
+use crate::gpu::{Gpu, GpuBuffer, Strided};
 use crate::kernel::{Kernel, View};
 use crate::spec::{Spec, ensure_dim, strides};
 use crate::tensor::Tensor;
@@ -104,5 +105,18 @@ impl Kernel for Permute {
             });
         });
         Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let (from, to) = (strides(inputs[0].spec.shape()), strides(outputs[0].spec.shape()));
+        let shape = outputs[0].spec.shape();
+        let dims =
+            self.0.iter().enumerate().map(|(i, &dim)| [shape[i], from[dim], to[i]]).collect();
+        gpu.copy(self.name(), &inputs[0], &outputs[0], Strided { dims, from: 0, to: 0 })
     }
 }

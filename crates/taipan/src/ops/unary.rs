@@ -1,11 +1,13 @@
 //! Element-wise functions of one tensor.
 
-use super::function::{Activation, Function, Kept};
+use super::function::{self, Activation, Function, Kept};
+use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
+use crate::gpu::{GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -98,6 +100,27 @@ impl Kernel for Unary {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let len = outputs[0].spec.len();
+        let factor = match self.0 {
+            Function::Scale(factor) => factor as f32,
+            _ => 1.0,
+        };
+        gpu.launch(Launch {
+            name: self.name(),
+            program: value_program(self.0, outputs[0].spec.dtype()),
+            params: UnaryParams { len: len as u32, factor },
+            inputs: &[inputs[0].data.all()],
+            outputs: &[outputs[0].data.all()],
+            groups: len.div_ceil(GROUP),
+        })
+    }
 }
 
 /// `dy ⊙ f'`, from `dy` and what the function keeps.
@@ -120,6 +143,59 @@ impl Kernel for UnaryGrad {
         });
         Ok(())
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        match inputs {
+            [dy, kept] => grad_on_gpu(self.name(), gpu, self.0, [dy, kept], &outputs[0]),
+            // A slope that is computed from nothing is constant: `dx = f(dy)`.
+            _ => Unary(self.0).gpu(gpu, inputs, outputs),
+        }
+    }
+}
+
+/// `dx = dy ⊙ f'(kept)` on a GPU; `dx` may be of a wider type.
+pub(super) fn grad_on_gpu(
+    op: &'static str,
+    gpu: &Gpu,
+    function: Function,
+    [dy, kept]: [&View<&GpuBuffer>; 2],
+    dx: &View<&GpuBuffer>,
+) -> Result<()> {
+    let len = dx.spec.len();
+    gpu.launch(Launch {
+        name: op,
+        program: grad_program(function, dy.spec.dtype(), dx.spec.dtype()),
+        params: UnaryParams { len: len as u32, factor: 1.0 },
+        inputs: &[dy.data.all(), kept.data.all()],
+        outputs: &[dx.data.all()],
+        groups: len.div_ceil(GROUP),
+    })
+}
+
+params! { struct UnaryParams { len: u32, factor: f32 } }
+
+fn value_program(function: Function, elem: DType) -> Program {
+    let [math, functions] = function::WGSL;
+    Program::new::<UnaryParams>(
+        &[math, functions, include_str!("unary.wgsl")],
+        &[("Elem", elem)],
+        &[("FUNCTION", function.id())],
+    )
+}
+
+/// From `dy` of type `elem`, the gradient of type `out`.
+fn grad_program(function: Function, elem: DType, out: DType) -> Program {
+    let [math, functions] = function::WGSL;
+    Program::new::<UnaryParams>(
+        &[math, functions, include_str!("unary_grad.wgsl")],
+        &[("Elem", elem), ("Out", out)],
+        &[("FUNCTION", function.id())],
+    )
 }
 
 /// `f(x, other, out)` in the wider type, block by block; `other` may be empty.
@@ -142,4 +218,15 @@ fn map<T: Float>(
             T::narrow(wide_out, out);
         }
     });
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    let out = [elem, DType::F32];
+    let grads = |f: Function| out.map(|out| grad_program(f, elem, out));
+    Function::ALL
+        .into_iter()
+        .flat_map(|f| [value_program(f, elem)].into_iter().chain(grads(f)))
+        .collect()
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Storage, Tensor};
+use crate::Device;
 use crate::dtype::{DType, Element, with_dtype};
 
 /// Above this many elements, only the ends of each dimension are shown.
@@ -13,7 +14,11 @@ const EDGE: usize = 3;
 /// The values: `[[1.0000, 2.0000], [3.0000, 4.0000]]`, a row per line.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Storage::Cpu(buffer) = &self.storage;
+        let host = match self.detached().to(&Device::Cpu) {
+            Ok(host) => host,
+            Err(error) => return write!(f, "({error})"),
+        };
+        let Storage::Cpu(buffer) = &host.storage else { unreachable!("moved to the CPU") };
         match self.dtype() {
             _ if self.len() == 0 => f.write_str("[]"),
             DType::U32 => {

@@ -6,10 +6,11 @@ mod random;
 use std::sync::Arc;
 
 use crate::Device;
-use crate::autograd::Edge;
+use crate::autograd::{Edge, record};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
+use crate::gpu::{Gpu, GpuBuffer};
 use crate::spec::Spec;
 
 /// A dense, row-major array of numbers on one device. Cloning shares the data.
@@ -33,12 +34,23 @@ pub struct Tensor {
 #[derive(Clone)]
 pub(crate) enum Storage {
     Cpu(Arc<CpuBuffer>),
+    Gpu(Arc<GpuBuffer>),
 }
 
 /// A value before it is converted to an element.
+#[derive(Clone, Copy)]
 enum Number {
     Float(f64),
     Int(i64),
+}
+
+impl Number {
+    fn to<T: Element>(self) -> T {
+        match self {
+            Number::Float(value) => T::of_f64(value),
+            Number::Int(value) => T::of_i64(value),
+        }
+    }
 }
 
 impl Tensor {
@@ -59,23 +71,27 @@ impl Tensor {
         );
         let storage = match device {
             Device::Cpu => Storage::Cpu(Arc::new(CpuBuffer::from_slice(OP, data)?)),
+            Device::Gpu(gpu) => {
+                gpu.ensure_type(OP, "the element type", T::DTYPE)?;
+                Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?))
+            }
         };
         Ok(Tensor::of(spec, storage))
     }
 
     /// A tensor whose elements all are `value`, rounded to `dtype`.
     pub fn full(shape: &[usize], value: f64, dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::from_fn("full", shape, dtype, device, |_| Number::Float(value))
+        Tensor::constant("full", shape, dtype, device, Number::Float(value))
     }
 
     /// A tensor of zeros.
     pub fn zeros(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::from_fn("zeros", shape, dtype, device, |_| Number::Int(0))
+        Tensor::constant("zeros", shape, dtype, device, Number::Int(0))
     }
 
     /// A tensor of ones.
     pub fn ones(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::from_fn("ones", shape, dtype, device, |_| Number::Int(1))
+        Tensor::constant("ones", shape, dtype, device, Number::Int(1))
     }
 
     /// The whole numbers `start, start + 1, … end - 1` as a `[end - start]` tensor, each converted
@@ -85,6 +101,31 @@ impl Tensor {
         ensure!(OP, start <= end, "the range {start}..{end} runs backwards");
         let len = usize::try_from(end.abs_diff(start)).unwrap_or(usize::MAX);
         Tensor::from_fn(OP, &[len], dtype, device, |i| Number::Int(start + i as i64))
+    }
+
+    /// A tensor whose elements all are `value`, converted to `dtype`. On a GPU nothing is uploaded.
+    fn constant(
+        op: &'static str,
+        shape: &[usize],
+        dtype: DType,
+        device: &Device,
+        value: Number,
+    ) -> Result<Tensor> {
+        let Device::Gpu(gpu) = device else {
+            return Tensor::from_fn(op, shape, dtype, device, |_| value);
+        };
+        let spec = Spec::new(op, shape, dtype)?;
+        gpu.ensure_type(op, "the element type", dtype)?;
+        let buffer = gpu.scratch(op, spec.bytes())?;
+        let mut word = [0; 4];
+        with_dtype!(dtype, T: Element => {
+            let element = value.to::<T>();
+            word.chunks_mut(size_of::<T>()).for_each(|part| {
+                part.copy_from_slice(&bytemuck::bytes_of(&element)[..part.len()])
+            })
+        });
+        gpu.fill(op, &buffer, u32::from_le_bytes(word))?;
+        Ok(Tensor::of(spec, Storage::Gpu(Arc::new(buffer))))
     }
 
     /// A tensor whose element `i`, counted row by row, is `f(i)`, converted to `dtype`.
@@ -100,10 +141,7 @@ impl Tensor {
         let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
         with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
             for (i, x) in piece.iter_mut().enumerate() {
-                *x = match f(start + i) {
-                    Number::Float(value) => T::of_f64(value),
-                    Number::Int(value) => T::of_i64(value),
-                };
+                *x = f(start + i).to();
             }
         }));
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
@@ -134,21 +172,89 @@ impl Tensor {
     pub fn device(&self) -> &Device {
         match &self.storage {
             Storage::Cpu(_) => &Device::Cpu,
+            Storage::Gpu(buffer) => buffer.device(),
         }
     }
 
-    /// The same values on `device`; shares them when they are there already.
+    /// The same values on `device`; shares them when they are there already. Gradients flow back
+    /// to where the tensor was. From a GPU this waits, which a browser does not allow: there, see
+    /// [`read`](Tensor::read).
     pub fn to(&self, device: &Device) -> Result<Tensor> {
-        match (&self.storage, device) {
-            (Storage::Cpu(_), Device::Cpu) => Ok(self.clone()),
+        const OP: &str = "to";
+        let from = self.device();
+        if from == device {
+            return Ok(self.clone());
         }
+        let storage = match (&self.storage, device) {
+            (Storage::Cpu(buffer), Device::Gpu(gpu)) => {
+                gpu.ensure_type(OP, "the element type", self.dtype())?;
+                Storage::Gpu(Arc::new(gpu.upload(OP, buffer.bytes())?))
+            }
+            (Storage::Cpu(_), Device::Cpu) => unreachable!("the same device"),
+            #[cfg(not(target_family = "wasm"))]
+            (Storage::Gpu(buffer), _) => {
+                let mut host = CpuBuffer::scratch(OP, self.spec.bytes())?;
+                pollster::block_on(buffer.read(OP, host.bytes_mut()))?;
+                let host = Tensor::of(self.spec.clone(), Storage::Cpu(Arc::new(host)));
+                host.to(device)?.storage
+            }
+            #[cfg(target_family = "wasm")]
+            (Storage::Gpu(_), _) => {
+                let why = "the tensor is on a GPU, for which a browser may not wait; read it";
+                return Err(crate::error::Error::Device { op: OP, why: why.into() });
+            }
+        };
+        let mut result = [Tensor::of(self.spec.clone(), storage)];
+        let from = from.clone();
+        let rule = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].to(&from)?)]));
+        record(OP, &[self], &mut result, rule);
+        let [result] = result;
+        Ok(result)
     }
 
     /// Copy the values to the host, row by row. The one operation that waits for the device.
     pub async fn read<T: Element>(&self) -> Result<Vec<T>> {
-        T::DTYPE.ensure(self.dtype(), "read", "the type asked for")?;
+        const OP: &str = "read";
+        T::DTYPE.ensure(self.dtype(), OP, "the type asked for")?;
         match &self.storage {
             Storage::Cpu(buffer) => Ok(buffer.of::<T>().to_vec()),
+            Storage::Gpu(buffer) => {
+                let mut values = vec![T::of_i64(0); self.len()];
+                buffer.read(OP, bytemuck::cast_slice_mut(&mut values)).await?;
+                Ok(values)
+            }
+        }
+    }
+
+    /// The first elements of a buffer that the program owns, without a copy. It must stay as it is
+    /// while tensors use it; its usage must include `STORAGE` and `COPY_SRC`, and it must belong to
+    /// the device of `gpu`.
+    pub fn from_wgpu(
+        gpu: &Gpu,
+        buffer: &wgpu::Buffer,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<Tensor> {
+        const OP: &str = "from_wgpu";
+        let spec = Spec::new(OP, shape, dtype)?;
+        gpu.ensure_type(OP, "the element type", dtype)?;
+        let buffer = GpuBuffer::foreign(OP, gpu, buffer.clone(), spec.bytes())?;
+        Ok(Tensor::of(spec, Storage::Gpu(Arc::new(buffer))))
+    }
+
+    /// The buffer that begins with this tensor's elements, for other passes on the same queue to
+    /// read: what computes them is submitted. It may be longer than they are, and is used again
+    /// once the tensor and its clones are gone.
+    pub fn wgpu_buffer(&self) -> Result<&wgpu::Buffer> {
+        match (&self.storage, self.device()) {
+            (Storage::Gpu(buffer), Device::Gpu(gpu)) => {
+                gpu.flush()?;
+                Ok(buffer.wgpu())
+            }
+            _ => {
+                let why = "the tensor is on cpu, expected a GPU".into();
+                Err(Error::Device { op: "wgpu_buffer", why })
+            }
         }
     }
 

@@ -15,10 +15,38 @@ use taipan::{DType, Device, Result, Tensor};
 pub use self::array::{Array, Input, Random, Values, indices, input, input_of};
 pub use self::precision::{FLOATS, Tolerance, array, round, tensor, tolerance};
 
-/// Where everything is tested. A GPU that is missing must fail the suite: it is an entry here,
-/// not a branch.
+/// Where everything is tested: the CPU and a GPU, which fails the suite when it is missing.
+/// `TAIPAN_TEST_GPU=skip` leaves it out, `TAIPAN_TEST_GPU=only` the CPU.
 pub fn devices() -> Vec<Device> {
-    vec![Device::Cpu]
+    match std::env::var("TAIPAN_TEST_GPU").as_deref() {
+        Err(_) | Ok("") => vec![Device::Cpu, gpu().clone()],
+        Ok("skip") => vec![Device::Cpu],
+        Ok("only") => vec![gpu().clone()],
+        Ok(other) => panic!("TAIPAN_TEST_GPU is {other:?}, expected skip or only"),
+    }
+}
+
+/// The machine's GPU, or else Mesa's in software. `TAIPAN_ADAPTER` names another.
+pub fn gpu() -> &'static Device {
+    static GPU: OnceLock<Device> = OnceLock::new();
+    GPU.get_or_init(|| {
+        let found = match std::env::var_os("TAIPAN_ADAPTER") {
+            Some(_) => Device::gpu(),
+            None => Device::gpu().or_else(|_| Device::gpu_named("llvmpipe")),
+        };
+        found.unwrap_or_else(|e| {
+            panic!("{e}; install a Vulkan driver (mesa-vulkan-drivers) or set TAIPAN_TEST_GPU=skip")
+        })
+    })
+}
+
+/// Leave memory that is no number where results will be: every small size of the pool, some of
+/// each.
+pub fn poison(device: &Device) {
+    for words in (6..14).flat_map(|log| (8..16).map(move |eighths| eighths << (log - 3))) {
+        let poisoned = [(); 2].map(|()| Tensor::full(&[words], f64::NAN, DType::F32, device));
+        poisoned.into_iter().for_each(|tensor| drop(tensor.unwrap()));
+    }
 }
 
 /// The op as called.
@@ -120,6 +148,11 @@ impl Run<'_> {
             self.compare_grads(&alone, want, sizes);
         }
         self.expect_same("a second run", &self.outcome(inputs, dy, Tracked::All), &got);
+        if *self.device != Device::Cpu {
+            poison(self.device);
+            self.expect_same("stale memory", &self.outcome(inputs, dy, Tracked::All), &got);
+            return;
+        }
         for (threads, pool) in pools() {
             let again = pool.install(|| self.outcome(inputs, dy, Tracked::All));
             self.expect_same(&format!("{threads} thread(s)"), &again, &got);

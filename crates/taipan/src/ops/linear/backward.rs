@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::forward::Linear;
+use super::gpu::{self, Fused, Side, Stored};
 use super::{Layout, OP, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
@@ -20,10 +21,14 @@ use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, ask_ahe
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
+use crate::gpu::{Gpu, GpuBuffer};
 use crate::kernel::{Kernel, View, run, run_one};
-use crate::ops::function::{Activation, Function};
+use crate::ops::function::Function;
+use crate::ops::reduce::Folding;
+use crate::ops::unary::grad_on_gpu;
 use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
+use crate::{DType, Device};
 
 /// Everything the three gradients have in common.
 pub(super) struct Backward<'a> {
@@ -45,12 +50,11 @@ impl<'a> Backward<'a> {
         kept: Option<Tensor>,
     ) -> Result<Self> {
         let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
-        let (dy, kept, function) = match kept.map(|kept| into_grad_pre(kept, dy, op.function)) {
-            Some(Ok(grad_pre)) => (grad_pre, None, Activation::None.into()),
-            Some(Err(kept)) => (dy.detached(), Some(kept), op.function),
-            None => (dy.detached(), None, op.function),
+        let (dy, kept) = match kept {
+            Some(kept) => grad_pre(kept, dy, op.function, sizes)?,
+            None => (dy.detached(), None),
         };
-        Ok(Self { layout: op.layout, function, sizes, specs, dy, kept })
+        Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, kept })
     }
 
     pub(super) fn dx(&self, w: &Tensor) -> Result<Tensor> {
@@ -93,14 +97,45 @@ impl<'a> Backward<'a> {
     }
 }
 
+/// `grad_pre` in place of `dy`, where it is best computed once. Otherwise `dy` and `kept` as they
+/// are, for the products to compute it from.
+fn grad_pre(
+    kept: Tensor,
+    dy: &Tensor,
+    function: Function,
+    sizes: Sizes,
+) -> Result<(Tensor, Option<Tensor>)> {
+    match (&kept.storage, &dy.storage, dy.device()) {
+        (Storage::Gpu(kept_buffer), Storage::Gpu(dy_buffer), Device::Gpu(gpu)) => {
+            if sizes.k <= gpu::FEW {
+                return Ok((dy.detached(), Some(kept)));
+            }
+            let spec = dy.spec.with_dtype(OP, DType::F32)?;
+            let buffer = gpu.scratch(OP, spec.bytes())?;
+            let inputs = [
+                &View { spec: &dy.spec, data: &**dy_buffer },
+                &View { spec: &kept.spec, data: &**kept_buffer },
+            ];
+            grad_on_gpu(OP, gpu, function, inputs, &View { spec: &spec, data: &buffer })?;
+            Ok((Tensor::of(spec, Storage::Gpu(Arc::new(buffer))), None))
+        }
+        _ => Ok(match overwrite(kept, dy, function) {
+            Ok(grad_pre) => (grad_pre, None),
+            Err(kept) => (dy.detached(), Some(kept)),
+        }),
+    }
+}
+
 /// `kept` overwritten with `dy ⊙ φ'`; or `kept` as it was, if that would lose digits or somebody
 /// else sees it.
-fn into_grad_pre(
+fn overwrite(
     mut kept: Tensor,
     dy: &Tensor,
     function: Function,
 ) -> std::result::Result<Tensor, Tensor> {
-    let (Storage::Cpu(buffer), Storage::Cpu(dy)) = (&mut kept.storage, &dy.storage);
+    let (Storage::Cpu(buffer), Storage::Cpu(dy)) = (&mut kept.storage, &dy.storage) else {
+        return Err(kept);
+    };
     let Some(buffer) = Arc::get_mut(buffer) else { return Err(kept) };
     with_dtype!(kept.spec.dtype(), T: Float => {
         let wide = (T::as_acc_mut(buffer.of_mut::<T>()), T::as_acc(dy.of::<T>()));
@@ -204,6 +239,35 @@ impl Kernel for InputGrad {
                 })
         })
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let Sizes { entries, m, k, n } = self.sizes;
+        let stored = match self.layout {
+            Layout::Kn => Stored::Transposed,
+            Layout::Nk => Stored::AsIs,
+        };
+        let product = gpu::Product {
+            op: OP,
+            entries,
+            m,
+            n: k,
+            k: n,
+            a: gpu::Operand { data: &inputs[1], stored: Stored::AsIs },
+            b: gpu::Operand { data: &inputs[0], stored },
+            fused: Fused::Prologue {
+                grad_pre: Side::Left,
+                kept: inputs.get(2),
+                function: self.function,
+                sums: None,
+            },
+        };
+        product.launch(gpu, &outputs[0])
+    }
 }
 
 /// `dw = xᵀ·grad_pre` and, if `results` has a second, `dbias`; inputs `x`, `dy` and perhaps what
@@ -270,6 +334,41 @@ impl Kernel for WeightGrad {
             Ok(())
         })
     }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let Sizes { entries, m, k, n } = self.sizes;
+        let x = gpu::Operand { data: &inputs[0], stored: Stored::Transposed };
+        let grad_pre = gpu::Operand { data: &inputs[1], stored: Stored::AsIs };
+        let (rows, columns, a, b, side) = match self.layout {
+            Layout::Kn => (k, n, x, grad_pre, Side::Right),
+            Layout::Nk => {
+                let x = gpu::Operand { stored: Stored::AsIs, ..x };
+                let grad_pre = gpu::Operand { stored: Stored::Transposed, ..grad_pre };
+                (n, k, grad_pre, x, Side::Left)
+            }
+        };
+        let product = gpu::Product {
+            op: OP,
+            entries,
+            m: rows,
+            n: columns,
+            k: m,
+            a,
+            b,
+            fused: Fused::Prologue {
+                grad_pre: side,
+                kept: inputs.get(2),
+                function: self.function,
+                sums: outputs.get(1),
+            },
+        };
+        product.launch(gpu, &outputs[0])
+    }
 }
 
 /// `dbias` without a product; inputs `dy` and perhaps what was kept.
@@ -310,5 +409,33 @@ impl Kernel for BiasGrad {
             });
             Ok(())
         })
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let (dy, dbias) = (&inputs[0], &outputs[0]);
+        let n = self.bias.len();
+        let rows = dy.spec.len() / n.max(1);
+        if rows == 0 {
+            return gpu.fill(OP, dbias.data, 0);
+        }
+        let sum = |x: &View<&GpuBuffer>| {
+            let sum = Folding::sum(OP, x.spec.dtype(), dbias.spec.dtype());
+            sum.launch(gpu, x.data.all(), [1, rows, n], dbias.data.all())
+        };
+        match inputs.get(1) {
+            None => sum(dy),
+            Some(kept) => {
+                let spec = dy.spec.with_dtype(OP, DType::F32)?;
+                let buffer = gpu.scratch(OP, spec.bytes())?;
+                let grad_pre = View { spec: &spec, data: &buffer };
+                grad_on_gpu(OP, gpu, self.function, [dy, kept], &grad_pre)?;
+                sum(&grad_pre)
+            }
+        }
     }
 }

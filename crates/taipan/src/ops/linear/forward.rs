@@ -5,6 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::backward::Backward;
+use super::gpu::{self, Fused, Stored};
 use super::{Layout, Sizes};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuBuffer;
@@ -12,6 +13,7 @@ use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
+use crate::gpu::{Gpu, GpuBuffer};
 use crate::kernel::{Kernel, View, run_one, run_with_extras};
 use crate::ops::function::{Function, Kept};
 use crate::spec::Spec;
@@ -103,6 +105,35 @@ impl Kernel for Linear {
             let pre = pre.first_mut().map(|pre| pre.of_mut::<T>());
             self.forward(sizes, inputs, out[0].of_mut::<T>(), pre)
         })
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
+        let Sizes { entries, m, k, n } = Sizes::new(self.layout, &specs)?;
+        let stored = match self.layout {
+            Layout::Kn => Stored::AsIs,
+            Layout::Nk => Stored::Transposed,
+        };
+        let product = gpu::Product {
+            op: self.name,
+            entries,
+            m,
+            n,
+            k,
+            a: gpu::Operand { data: &inputs[0], stored: Stored::AsIs },
+            b: gpu::Operand { data: &inputs[1], stored },
+            fused: Fused::Epilogue {
+                bias: inputs.get(2),
+                function: self.function,
+                pre: outputs.get(1),
+            },
+        };
+        product.launch(gpu, &outputs[0])
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod backward;
 mod forward;
+pub(super) mod gpu;
 
 use self::backward::Backward;
 use self::forward::{Linear, SlopeFrom};

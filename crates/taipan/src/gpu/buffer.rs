@@ -1,0 +1,273 @@
+//! Memory on a GPU: pooled buffers, uploads and read-backs.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+
+use wgpu::{BufferAddress, BufferUsages};
+
+use super::fault::scoped;
+use super::{Gpu, lock};
+use crate::Device;
+use crate::error::{Error, Result, ensure};
+use crate::pool::{Pool, size_class};
+
+/// The least a buffer holds: smaller ones would only multiply the size classes.
+const LEAST: usize = 256;
+
+/// Transfers are cut into pieces of this many bytes, so that what they take on the way is bounded.
+const PIECE: usize = 64 << 20;
+
+/// What tensors' buffers can be used for.
+const USAGE: BufferUsages =
+    BufferUsages::STORAGE.union(BufferUsages::COPY_SRC).union(BufferUsages::COPY_DST);
+
+/// Bytes on a GPU.
+pub(crate) struct GpuBuffer {
+    device: Device,
+    buffer: wgpu::Buffer,
+    bytes: usize,
+    /// The size it has in the pool; none if it belongs to somebody else.
+    class: Option<usize>,
+}
+
+/// A part of a buffer, for a kernel to see.
+#[derive(Clone, Copy)]
+pub(crate) struct Binding<'a> {
+    pub(super) buffer: &'a wgpu::Buffer,
+    pub(super) offset: BufferAddress,
+    pub(super) bytes: usize,
+}
+
+/// All buffers of a GPU.
+pub(super) struct Buffers {
+    tensors: Pool<wgpu::Buffer>,
+    /// What values are read back through; never mapped while it waits here.
+    staging: Pool<wgpu::Buffer>,
+    allocations: u64,
+}
+
+impl Buffers {
+    pub(super) fn new() -> Buffers {
+        Buffers { tensors: Pool::new(), staging: Pool::new(), allocations: 0 }
+    }
+
+    pub(super) fn usage(&self) -> (usize, usize, usize) {
+        self.tensors.usage()
+    }
+
+    pub(super) fn allocations(&self) -> u64 {
+        self.allocations
+    }
+
+    fn pool(&mut self, usage: BufferUsages) -> &mut Pool<wgpu::Buffer> {
+        if usage.contains(BufferUsages::STORAGE) { &mut self.tensors } else { &mut self.staging }
+    }
+}
+
+impl GpuBuffer {
+    /// A buffer that somebody else owns, of which the first `bytes` are a tensor's.
+    pub(crate) fn foreign(
+        op: &'static str,
+        gpu: &Gpu,
+        buffer: wgpu::Buffer,
+        bytes: usize,
+    ) -> Result<GpuBuffer> {
+        let wanted = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
+        let (size, usage) = (buffer.size(), buffer.usage());
+        ensure!(op, size >= padded(bytes) as u64, "the buffer has {size} bytes, expected {bytes}");
+        ensure!(op, usage.contains(wanted), "the buffer's usage is {usage:?}, expected {wanted:?}");
+        gpu.ensure_size(op, bytes)?;
+        Ok(GpuBuffer { device: Device::Gpu(gpu.clone()), buffer, bytes, class: None })
+    }
+
+    /// Where it is.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn wgpu(&self) -> &wgpu::Buffer {
+        &self.buffer
+    }
+
+    /// All of it.
+    pub(crate) fn all(&self) -> Binding<'_> {
+        Binding { buffer: &self.buffer, offset: 0, bytes: padded(self.bytes) }
+    }
+
+    fn gpu(&self) -> &Gpu {
+        match &self.device {
+            Device::Gpu(gpu) => gpu,
+            Device::Cpu => unreachable!("made by a GPU"),
+        }
+    }
+
+    /// Copy the contents to the host.
+    pub(crate) async fn read(&self, op: &'static str, out: &mut [u8]) -> Result<()> {
+        let gpu = self.gpu();
+        gpu.check(op)?;
+        for (i, piece) in out.chunks_mut(PIECE).enumerate() {
+            let staging =
+                gpu.take(op, piece.len(), BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+            let size = padded(piece.len()) as BufferAddress;
+            lock(&gpu.0.recorder).copy(&gpu.0, &self.buffer, (i * PIECE) as u64, &staging.1, size);
+            let (done, mapped) = callback();
+            staging.1.map_async(wgpu::MapMode::Read, ..size, done);
+            // Natively this completes the mapping; in a browser it does nothing, and the await
+            // yields to the browser until the mapping is there.
+            let polled = gpu.0.device.poll(wgpu::PollType::wait_indefinitely());
+            let mapped = match polled {
+                Ok(_) => mapped.await.map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            gpu.check(op)?;
+            let fail = |why: String| Error::Device { op, why };
+            mapped.map_err(fail)?;
+            let view = staging.1.get_mapped_range(..size).map_err(|e| fail(e.to_string()))?;
+            piece.copy_from_slice(&view[..piece.len()]);
+            drop(view);
+            staging.1.unmap();
+            gpu.give(staging, BufferUsages::MAP_READ);
+        }
+        gpu.save_pipelines();
+        Ok(())
+    }
+}
+
+impl Drop for GpuBuffer {
+    fn drop(&mut self) {
+        if let Some(class) = self.class {
+            self.gpu().give((class, self.buffer.clone()), USAGE);
+        }
+    }
+}
+
+impl Gpu {
+    /// A buffer whose contents are unspecified, for `op` to fill.
+    pub(crate) fn scratch(&self, op: &'static str, bytes: usize) -> Result<GpuBuffer> {
+        self.check(op)?;
+        self.ensure_size(op, bytes)?;
+        let (class, buffer) = self.take(op, bytes, USAGE)?;
+        Ok(GpuBuffer { device: Device::Gpu(self.clone()), buffer, bytes, class: Some(class) })
+    }
+
+    /// A copy of `data`.
+    pub(crate) fn upload(&self, op: &'static str, data: &[u8]) -> Result<GpuBuffer> {
+        let target = self.scratch(op, data.len())?;
+        // Writes come before all that is not yet submitted, some of which may still read what the
+        // buffer held before.
+        lock(&self.0.recorder).submit(&self.0);
+        for (i, piece) in data.chunks(PIECE).enumerate() {
+            let at = (i * PIECE) as BufferAddress;
+            let (whole, rest) = piece.split_at(piece.len() / 4 * 4);
+            self.0.queue.write_buffer(&target.buffer, at, whole);
+            if !rest.is_empty() {
+                let mut last = [0; 4];
+                last[..rest.len()].copy_from_slice(rest);
+                self.0.queue.write_buffer(&target.buffer, at + whole.len() as u64, &last);
+            }
+            if data.len() > PIECE {
+                self.0.queue.submit([]);
+            }
+        }
+        self.check(op)?;
+        Ok(target)
+    }
+
+    /// An error that names the limit if a tensor of this size is too large.
+    fn ensure_size(&self, op: &'static str, bytes: usize) -> Result<()> {
+        let limits = &self.0.limits;
+        for (limit, name) in [
+            (limits.max_storage_buffer_binding_size, "max_storage_buffer_binding_size"),
+            (limits.max_buffer_size, "max_buffer_size"),
+        ] {
+            if padded(bytes) as u64 > limit {
+                let why = format!(
+                    "a tensor of {bytes} bytes exceeds {name} of {}, which is {limit}",
+                    self.name()
+                );
+                return Err(Error::Device { op, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// A buffer of at least this size, from the pool if there is one, and its size there.
+    fn take(
+        &self,
+        op: &'static str,
+        bytes: usize,
+        usage: BufferUsages,
+    ) -> Result<(usize, wgpu::Buffer)> {
+        let most = usize::try_from(self.0.limits.max_buffer_size).unwrap_or(usize::MAX);
+        let class = size_class(padded(bytes).max(LEAST).div_ceil(4)).saturating_mul(4).min(most);
+        let (found, evicted) = lock(&self.0.buffers).pool(usage).take(class);
+        drop(evicted);
+        if let Some(buffer) = found {
+            return Ok((class, buffer));
+        }
+        let create = || {
+            let descriptor = wgpu::BufferDescriptor {
+                label: Some("taipan"),
+                size: class as BufferAddress,
+                usage,
+                mapped_at_creation: false,
+            };
+            scoped(&self.0.device, wgpu::ErrorFilter::OutOfMemory, |device| {
+                device.create_buffer(&descriptor)
+            })
+            .ok()
+        };
+        let buffer = create().or_else(|| {
+            // What waits in the pools may be in the way, and some of it in what is recorded.
+            let idle = {
+                let mut buffers = lock(&self.0.buffers);
+                [buffers.tensors.clear(), buffers.staging.clear()]
+            };
+            drop(idle);
+            lock(&self.0.recorder).submit(&self.0);
+            let _ = self.0.device.poll(wgpu::PollType::wait_indefinitely());
+            create()
+        });
+        let buffer = buffer.ok_or(Error::Memory { op, bytes, device: "gpu" })?;
+        self.check(op)?;
+        let mut buffers = lock(&self.0.buffers);
+        buffers.pool(usage).count(class);
+        buffers.allocations += 1;
+        Ok((class, buffer))
+    }
+
+    fn give(&self, (class, buffer): (usize, wgpu::Buffer), usage: BufferUsages) {
+        let evicted = lock(&self.0.buffers).pool(usage).give(class, buffer);
+        drop(evicted);
+    }
+}
+
+/// Copies and bindings are whole numbers of words, and at least one.
+fn padded(bytes: usize) -> usize {
+    bytes.next_multiple_of(4).max(4)
+}
+
+/// A callback, and a future of what it is called with.
+fn callback<T: Send + 'static>() -> (impl FnOnce(T) + Send + 'static, impl Future<Output = T>) {
+    let slot = Arc::new(Mutex::new((None::<T>, None::<Waker>)));
+    let called = slot.clone();
+    let call = move |value| {
+        let mut slot = lock(&called);
+        slot.0 = Some(value);
+        if let Some(waker) = slot.1.take() {
+            waker.wake();
+        }
+    };
+    let future = std::future::poll_fn(move |context| {
+        let mut slot = lock(&slot);
+        match slot.0.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.1 = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    });
+    (call, future)
+}

@@ -1,0 +1,110 @@
+//! Compiled pipelines kept between runs, where the backend can: Vulkan.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// While a program compiles kernel after kernel, they are saved this often.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// A pipeline cache and its file.
+pub(super) struct Disk {
+    cache: wgpu::PipelineCache,
+    path: PathBuf,
+    /// Bytes in the file.
+    stored: usize,
+    /// Whether there are pipelines that were not yet saved, and when some were.
+    unsaved: bool,
+    saved: Option<Instant>,
+}
+
+impl Disk {
+    /// None where there is no cache to be had or no place to keep it.
+    pub(super) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Option<Disk> {
+        if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
+            return None;
+        }
+        let path = directory()?.join(wgpu::util::pipeline_cache_key(info)?);
+        let data = load(&path);
+        let descriptor = wgpu::PipelineCacheDescriptor {
+            label: Some("taipan"),
+            data: data.as_deref(),
+            fallback: true,
+        };
+        // SAFETY: the data is what `save` wrote, which was what the cache gave: `load` compares
+        // checksums. wgpu itself refuses what another adapter or driver made.
+        let cache = unsafe { device.create_pipeline_cache(&descriptor) };
+        let stored = data.map_or(0, |data| data.len());
+        Some(Disk { cache, path, stored, unsaved: false, saved: None })
+    }
+
+    /// For another pipeline.
+    pub(super) fn cache(&mut self) -> &wgpu::PipelineCache {
+        self.unsaved = true;
+        &self.cache
+    }
+
+    /// Write what is new, unless some was written just before.
+    pub(super) fn save(&mut self) {
+        if self.unsaved && self.saved.is_none_or(|at| at.elapsed() > EVERY) {
+            self.write();
+        }
+    }
+
+    /// The file is a convenience: where it cannot be written, the next run compiles again.
+    fn write(&mut self) {
+        (self.unsaved, self.saved) = (false, Some(Instant::now()));
+        if let Some(data) = self.cache.get_data().filter(|data| data.len() != self.stored) {
+            self.stored = data.len();
+            let _ = store(&self.path, &data);
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.unsaved {
+            self.write();
+        }
+    }
+}
+
+/// `TAIPAN_CACHE`, or where the platform keeps what can be made again.
+fn directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let path = |name| variable(name).map(PathBuf::from);
+    if let Some(path) = path("TAIPAN_CACHE") {
+        return Some(path);
+    }
+    let base = if cfg!(target_os = "windows") {
+        path("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        path("HOME").map(|home| home.join("Library/Caches"))
+    } else {
+        path("XDG_CACHE_HOME").or_else(|| path("HOME").map(|home| home.join(".cache")))
+    };
+    Some(base?.join("taipan").join("pipelines"))
+}
+
+/// The data of a file whose checksum is right.
+fn load(path: &Path) -> Option<Vec<u8>> {
+    let file = fs::read(path).ok()?;
+    let (sum, data) = file.split_first_chunk::<8>()?;
+    (u64::from_le_bytes(*sum) == checksum(data)).then(|| data.to_vec())
+}
+
+/// Beside, then renamed: readers see the old file or the new one.
+fn store(path: &Path, data: &[u8]) -> io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    let beside = path.with_extension(format!("{}", std::process::id()));
+    fs::write(&beside, [&checksum(data).to_le_bytes(), data].concat())?;
+    fs::rename(&beside, path)
+}
+
+/// FNV-1a.
+fn checksum(data: &[u8]) -> u64 {
+    data.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ *byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,231 @@
+//! GPUs through WebGPU: Vulkan, Metal, DX12 and browsers. This knows no op.
+//!
+//! Most programs need only [`Device::gpu`] or [`Device::best`](crate::Device::best). Here is what
+//! stands behind them, for those who choose among adapters ([`adapters`], [`Gpu::open`]), watch
+//! memory ([`Gpu::memory`]) or have a wgpu device of their own ([`Gpu::on`],
+//! [`Tensor::from_wgpu`](crate::Tensor::from_wgpu)).
+//!
+//! Launches are recorded and submitted in batches: when a value is read, when enough have
+//! gathered, or by [`Gpu::flush`]. What goes wrong on the device is kept and returned by the next
+//! call that can fail.
+
+mod adapter;
+mod buffer;
+#[cfg(not(target_family = "wasm"))]
+mod disk;
+mod fault;
+mod fill;
+mod program;
+mod recorder;
+mod strided;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use self::adapter::list;
+pub use self::adapter::{Capabilities, adapters};
+use self::buffer::Buffers;
+pub(crate) use self::buffer::{Binding, GpuBuffer};
+use self::fault::Faults;
+use self::program::Programs;
+pub(crate) use self::program::{Dims, GROUP, Launch, Params, Program, params};
+use self::recorder::Recorder;
+pub(crate) use self::strided::{Strided, dims_of};
+use crate::error::{Error, Result};
+use crate::{DType, Device};
+
+/// A GPU that was opened. Clones share it; the last one to go closes it.
+#[derive(Clone)]
+pub struct Gpu(Arc<Inner>);
+
+struct Inner {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    info: wgpu::AdapterInfo,
+    limits: wgpu::Limits,
+    f16: bool,
+    faults: Arc<Faults>,
+    buffers: Mutex<Buffers>,
+    programs: Mutex<Programs>,
+    recorder: Mutex<Recorder>,
+}
+
+/// What a GPU's tensors take, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// In use by tensors now.
+    pub used: usize,
+    /// Waiting to be used again.
+    pub cached: usize,
+    /// The most that was in use at a time.
+    pub peak: usize,
+}
+
+/// Counts since the GPU was opened, to see what a program makes it do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Kernels launched.
+    pub launches: u64,
+    /// Batches of them submitted.
+    pub submissions: u64,
+    /// Pipelines compiled.
+    pub pipelines: u64,
+    /// Buffers allocated, not counting those used again.
+    pub allocations: u64,
+}
+
+impl Gpu {
+    /// taipan on a device and queue that the program owns, with the limits and features the device
+    /// was made with. The device keeps its own handler for errors: those of taipan's kernels
+    /// arrive there, too.
+    ///
+    /// ```no_run
+    /// # fn run(device: wgpu::Device, queue: wgpu::Queue) -> taipan::Result<()> {
+    /// use taipan::gpu::Gpu;
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let device = Device::Gpu(Gpu::on(&device, &queue)?);
+    /// let x = Tensor::ones(&[2, 2], DType::F32, &device)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Gpu> {
+        Gpu::new(device.clone(), queue.clone(), Arc::default())
+    }
+
+    fn new(device: wgpu::Device, queue: wgpu::Queue, faults: Arc<Faults>) -> Result<Gpu> {
+        let (limits, info) = (device.limits(), device.adapter_info());
+        Ok(Gpu(Arc::new(Inner {
+            f16: device.features().contains(wgpu::Features::SHADER_F16),
+            programs: Mutex::new(Programs::new(&device, &info)),
+            recorder: Mutex::new(Recorder::new(&device)?),
+            buffers: Mutex::new(Buffers::new()),
+            device,
+            queue,
+            info,
+            limits,
+            faults,
+        })))
+    }
+
+    /// What the adapter calls itself; browsers tell nothing.
+    pub fn name(&self) -> &str {
+        match self.0.info.name.as_str() {
+            "" => "unnamed",
+            name => name,
+        }
+    }
+
+    /// The adapter, its driver and its backend.
+    pub fn info(&self) -> &wgpu::AdapterInfo {
+        &self.0.info
+    }
+
+    /// The limits tensors and kernels keep within.
+    pub fn limits(&self) -> &wgpu::Limits {
+        &self.0.limits
+    }
+
+    /// The device, for passes beside taipan's. Call [`flush`](Gpu::flush) before they are
+    /// submitted.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.0.device
+    }
+
+    /// The queue everything is submitted to.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.0.queue
+    }
+
+    /// What tensors take.
+    pub fn memory(&self) -> Memory {
+        let (used, cached, peak) = lock(&self.0.buffers).usage();
+        Memory { used, cached, peak }
+    }
+
+    /// What was done so far.
+    pub fn work(&self) -> Work {
+        let (launches, submissions) = lock(&self.0.recorder).counts();
+        let pipelines = lock(&self.0.programs).compiled();
+        Work { launches, submissions, pipelines, allocations: lock(&self.0.buffers).allocations() }
+    }
+
+    /// Submit what was recorded: what follows on the [`queue`](Gpu::queue) sees its results.
+    pub fn flush(&self) -> Result<()> {
+        lock(&self.0.recorder).submit(&self.0);
+        self.check("flush")
+    }
+
+    /// How many invocations a subgroup has, where kernels may use subgroups and all are alike. They
+    /// are then taken for neighbours, which is true of every such adapter known.
+    pub(crate) fn subgroup_size(&self) -> Option<u32> {
+        let (least, most) = (self.0.info.subgroup_min_size, self.0.info.subgroup_max_size);
+        let usable = self.0.device.features().contains(wgpu::Features::SUBGROUP) && least == most;
+        (usable && !cfg!(target_family = "wasm")).then_some(least)
+    }
+
+    pub(crate) fn supports(&self, dtype: DType) -> bool {
+        matches!(dtype, DType::F32 | DType::U32) || dtype == DType::F16 && self.0.f16
+    }
+
+    /// An error that says what the adapter lacks unless tensors of this type can live on it.
+    pub(crate) fn ensure_type(
+        &self,
+        op: &'static str,
+        name: &'static str,
+        dtype: DType,
+    ) -> Result<()> {
+        if self.supports(dtype) {
+            return Ok(());
+        }
+        let expected = match (dtype, self.0.f16) {
+            (DType::F16, _) => {
+                format!("f32 or u32: the GPU {} lacks the feature SHADER_F16", self.name())
+            }
+            (_, true) => "f32, f16 or u32, which is what GPUs have".into(),
+            (_, false) => "f32 or u32, which is what this GPU has".into(),
+        };
+        Err(Error::DType { op, name, found: dtype, expected })
+    }
+
+    /// An error if something went wrong since the last one.
+    fn check(&self, op: &'static str) -> Result<()> {
+        self.0.faults.check(op)
+    }
+}
+
+/// The same opened GPU.
+impl PartialEq for Gpu {
+    fn eq(&self, other: &Gpu) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Gpu {}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gpu({})", self.name())
+    }
+}
+
+impl From<Gpu> for Device {
+    fn from(gpu: Gpu) -> Device {
+        Device::Gpu(gpu)
+    }
+}
+
+/// Every program of the runtime itself.
+#[cfg(test)]
+pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
+    [fill::program()]
+        .into_iter()
+        .chain(types.iter().map(|&dtype| strided::program(dtype)))
+        .collect()
+}
+
+/// What a panic elsewhere left behind is whole: nothing here panics half-way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,305 @@
+//! Kernels: WGSL with a generated header, compiled once, and how one is launched.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+
+use super::fault::scoped;
+use super::recorder::{Dispatch, MOST_PARAMS};
+use super::{Binding, Gpu, lock};
+use crate::DType;
+use crate::error::{Error, Result, ensure};
+
+/// The most workgroups a dispatch may have along a dimension.
+const MOST_GROUPS: usize = 65_535;
+
+/// Invocations of a workgroup, for kernels that do not choose: `GROUP` of the prelude.
+pub(crate) const GROUP: usize = 256;
+
+/// What WebGPU lets every kernel bind.
+const MOST_BUFFERS: usize = 8;
+
+/// Everything one dispatch needs, by name.
+pub(crate) struct Launch<'a, P> {
+    /// Names the operation in errors.
+    pub(crate) name: &'static str,
+    pub(crate) program: Program,
+    pub(crate) params: P,
+    /// Bound as `read`, in this order.
+    pub(crate) inputs: &'a [Binding<'a>],
+    /// Bound as `read_write` behind them.
+    pub(crate) outputs: &'a [Binding<'a>],
+    /// How many workgroups; the kernel numbers them with `flat`.
+    pub(crate) groups: usize,
+}
+
+/// A kernel's WGSL: plain text, and what the header in front of it says. Bindings are group 0,
+/// parameters `@group(1) @binding(0) var<uniform> p: Params`, the entry point is `main`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Program {
+    pub(crate) source: Vec<Text>,
+    /// `alias`es for element types.
+    pub(crate) types: Vec<(&'static str, DType)>,
+    /// `const`s of type `u32`.
+    pub(crate) consts: Vec<(&'static str, u32)>,
+    /// The declaration of `Params`.
+    pub(crate) params: &'static str,
+}
+
+/// A text of the program's own, known by its address: kernels are looked up at every launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text(pub(crate) &'static str);
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Text) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Text {}
+
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0.as_ptr() as usize).hash(state);
+    }
+}
+
+impl Program {
+    pub(crate) fn new<P: Params>(
+        source: &[&'static str],
+        types: &[(&'static str, DType)],
+        consts: &[(&'static str, u32)],
+    ) -> Program {
+        Program {
+            source: source.iter().copied().map(Text).collect(),
+            types: types.to_vec(),
+            consts: consts.to_vec(),
+            params: P::WGSL,
+        }
+    }
+
+    /// The whole text.
+    pub(crate) fn wgsl(&self) -> String {
+        let mut text = String::new();
+        if self.types.iter().any(|(_, dtype)| *dtype == DType::F16) {
+            text += "enable f16;\n";
+        }
+        for (name, dtype) in &self.types {
+            let _ = writeln!(text, "alias {name} = {dtype};");
+        }
+        for (name, value) in &self.consts {
+            let _ = writeln!(text, "const {name}: u32 = {value}u;");
+        }
+        text += self.params;
+        text += include_str!("prelude.wgsl");
+        for Text(part) in &self.source {
+            text += part;
+        }
+        text
+    }
+}
+
+/// Sizes and strides, for kernels over any number of dimensions: without those of size 1, a tensor
+/// whose elements a `u32` can number has no more than 31.
+pub(crate) type Dims = [[u32; 4]; 32];
+
+/// Parameters of a kernel: the same bytes in Rust and in WGSL.
+pub(crate) trait Params: bytemuck::Pod {
+    /// The declaration of `Params`.
+    const WGSL: &'static str;
+}
+
+/// Declare a [`Params`] of `u32` and `f32` fields and, in front of them, perhaps `dims: Dims`.
+macro_rules! params {
+    ($(#[$meta:meta])* $visibility:vis struct $name:ident { $($field:ident: $type:tt),* $(,)? }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+        $visibility struct $name { $($visibility $field: $crate::gpu::params!(@rust $type)),* }
+        impl $crate::gpu::Params for $name {
+            const WGSL: &'static str = concat!(
+                "struct Params { ",
+                $(stringify!($field), ": ", $crate::gpu::params!(@wgsl $type), ", ",)*
+                "}\n",
+            );
+        }
+    };
+    (@rust Dims) => { $crate::gpu::Dims };
+    (@rust u32) => { u32 };
+    (@rust f32) => { f32 };
+    (@wgsl Dims) => { "array<vec4<u32>, 32>" };
+    (@wgsl u32) => { "u32" };
+    (@wgsl f32) => { "f32" };
+}
+pub(crate) use params;
+
+/// What was compiled for a GPU.
+pub(super) struct Programs {
+    compiled: HashMap<Program, Compiled>,
+    /// By the numbers of inputs and outputs.
+    layouts: HashMap<(usize, usize), wgpu::BindGroupLayout>,
+    #[cfg(not(target_family = "wasm"))]
+    disk: Option<super::disk::Disk>,
+}
+
+#[derive(Clone)]
+struct Compiled {
+    pipeline: wgpu::ComputePipeline,
+    buffers: wgpu::BindGroupLayout,
+}
+
+impl Programs {
+    pub(super) fn new(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Programs {
+        #[cfg(target_family = "wasm")]
+        let _ = (device, info);
+        Programs {
+            compiled: HashMap::new(),
+            layouts: HashMap::new(),
+            #[cfg(not(target_family = "wasm"))]
+            disk: super::disk::Disk::open(device, info),
+        }
+    }
+
+    /// How many pipelines there are.
+    pub(super) fn compiled(&self) -> u64 {
+        self.compiled.len() as u64
+    }
+
+    fn layout(
+        &mut self,
+        device: &wgpu::Device,
+        inputs: usize,
+        outputs: usize,
+    ) -> wgpu::BindGroupLayout {
+        let make = || {
+            let entry = |binding: usize| wgpu::BindGroupLayoutEntry {
+                binding: binding as u32,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Storage { read_only: binding < inputs },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
+                },
+                count: None,
+            };
+            device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: Some("taipan buffers"),
+                entries: &(0..inputs + outputs).map(entry).collect::<Vec<_>>(),
+            })
+        };
+        self.layouts.entry((inputs, outputs)).or_insert_with(make).clone()
+    }
+}
+
+impl Gpu {
+    /// Record a kernel's launch.
+    pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
+        let Launch { name, program, params, inputs, outputs, groups } = launch;
+        self.check(name)?;
+        if groups == 0 {
+            return Ok(());
+        }
+        ensure!(
+            name,
+            groups <= MOST_GROUPS * MOST_GROUPS,
+            "{groups} workgroups are needed, expected at most {}",
+            MOST_GROUPS * MOST_GROUPS
+        );
+        debug_assert!(inputs.len() + outputs.len() <= MOST_BUFFERS, "{name} binds too much");
+        debug_assert!(size_of::<P>() <= MOST_PARAMS, "{name} has too many parameters");
+        let Compiled { pipeline, buffers } =
+            self.compiled(name, program, inputs.len(), outputs.len())?;
+        let entries: Vec<_> = inputs.iter().chain(outputs).enumerate().map(entry).collect();
+        let buffers = self.0.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(name),
+            layout: &buffers,
+            entries: &entries,
+        });
+        let rows = groups.div_ceil(MOST_GROUPS);
+        let dispatch = Dispatch {
+            pipeline: &pipeline,
+            buffers: &buffers,
+            params: bytemuck::bytes_of(&params),
+            groups: [groups.div_ceil(rows) as u32, rows as u32],
+        };
+        lock(&self.0.recorder).dispatch(&self.0, dispatch);
+        Ok(())
+    }
+
+    fn compiled(
+        &self,
+        name: &'static str,
+        program: Program,
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Compiled> {
+        let mut programs = lock(&self.0.programs);
+        if let Some(compiled) = programs.compiled.get(&program) {
+            return Ok(compiled.clone());
+        }
+        let device = &self.0.device;
+        let buffers = programs.layout(device, inputs, outputs);
+        let params = lock(&self.0.recorder).params_layout.clone();
+        #[cfg(not(target_family = "wasm"))]
+        let cache = programs.disk.as_mut().map(|disk| disk.cache());
+        #[cfg(target_family = "wasm")]
+        let cache = None;
+        let make = |device: &wgpu::Device| {
+            let module = wgpu::ShaderModuleDescriptor {
+                label: Some(name),
+                source: wgpu::ShaderSource::Wgsl(program.wgsl().into()),
+            };
+            // SAFETY: the text is the crate's own. Every access is within what is bound: kernels
+            // compare each index with the sizes they are told, and launches bind buffers of those
+            // sizes. Every loop ends: its counter grows to a limit that does not.
+            let module = unsafe {
+                device.create_shader_module_trusted(module, wgpu::ShaderRuntimeChecks::unchecked())
+            };
+            let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: Some(name),
+                bind_group_layouts: &[Some(&buffers), Some(&params)],
+                immediate_size: 0,
+            });
+            device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(name),
+                layout: Some(&layout),
+                module: &module,
+                entry_point: Some("main"),
+                // Kernels write their workgroup memory before they read it.
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache,
+            })
+        };
+        let pipeline = scoped(device, wgpu::ErrorFilter::Validation, make).map_err(|why| {
+            Error::Device { op: name, why: format!("the kernel is refused: {why}") }
+        })?;
+        self.check(name)?;
+        let compiled = Compiled { pipeline, buffers: buffers.clone() };
+        programs.compiled.insert(program, compiled.clone());
+        Ok(compiled)
+    }
+
+    /// Keep what was compiled for the next run of the program.
+    pub(super) fn save_pipelines(&self) {
+        #[cfg(not(target_family = "wasm"))]
+        {
+            if let Some(disk) = &mut lock(&self.0.programs).disk {
+                disk.save();
+            }
+        }
+    }
+}
+
+fn entry<'a>((i, binding): (usize, &Binding<'a>)) -> wgpu::BindGroupEntry<'a> {
+    wgpu::BindGroupEntry {
+        binding: i as u32,
+        resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+            buffer: binding.buffer,
+            offset: binding.offset,
+            size: wgpu::BufferSize::new(binding.bytes as u64),
+        }),
+    }
+}

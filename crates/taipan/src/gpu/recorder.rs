@@ -1,0 +1,143 @@
+//! Launches gathered in one command encoder, and the memory of their parameters.
+
+use wgpu::{BufferAddress, BufferUsages};
+
+use super::Inner;
+use crate::error::Result;
+
+/// Launches are submitted at the latest when there are this many. A batch keeps the device busy
+/// while the next is recorded, and is far from what a watchdog would take for a hang.
+const BATCH: usize = 128;
+
+/// Where parameters may begin.
+const ALIGNMENT: usize = 256;
+
+/// The most parameters of one launch take.
+pub(super) const MOST_PARAMS: usize = 1024;
+
+/// Room for the parameters of a batch.
+const ARENA: usize = 128 << 10;
+
+pub(super) struct Recorder {
+    /// The encoder and its pass, once there is something to record.
+    batch: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
+    recorded: usize,
+    /// The parameters of what is recorded, as the device will see them in `arena`.
+    params: Vec<u8>,
+    arena: wgpu::Buffer,
+    pub(super) params_layout: wgpu::BindGroupLayout,
+    params_group: wgpu::BindGroup,
+    launches: u64,
+    submissions: u64,
+}
+
+/// One dispatch.
+pub(super) struct Dispatch<'a> {
+    pub(super) pipeline: &'a wgpu::ComputePipeline,
+    pub(super) buffers: &'a wgpu::BindGroup,
+    pub(super) params: &'a [u8],
+    pub(super) groups: [u32; 2],
+}
+
+impl Recorder {
+    pub(super) fn new(device: &wgpu::Device) -> Result<Recorder> {
+        let arena = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("taipan parameters"),
+            size: (ARENA + MOST_PARAMS) as BufferAddress,
+            usage: BufferUsages::UNIFORM | BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let size = wgpu::BufferSize::new(MOST_PARAMS as u64);
+        let params_layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: Some("taipan parameters"),
+            entries: &[wgpu::BindGroupLayoutEntry {
+                binding: 0,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Uniform,
+                    has_dynamic_offset: true,
+                    min_binding_size: size,
+                },
+                count: None,
+            }],
+        });
+        let params_group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some("taipan parameters"),
+            layout: &params_layout,
+            entries: &[wgpu::BindGroupEntry {
+                binding: 0,
+                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: &arena,
+                    offset: 0,
+                    size,
+                }),
+            }],
+        });
+        Ok(Recorder {
+            batch: None,
+            recorded: 0,
+            params: Vec::new(),
+            arena,
+            params_layout,
+            params_group,
+            launches: 0,
+            submissions: 0,
+        })
+    }
+
+    /// Launches and submissions so far.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.launches, self.submissions)
+    }
+
+    pub(super) fn dispatch(&mut self, gpu: &Inner, dispatch: Dispatch) {
+        if self.recorded == BATCH || self.params.len() + dispatch.params.len() > ARENA {
+            self.submit(gpu);
+        }
+        let at = self.params.len() as u32;
+        self.params.extend_from_slice(dispatch.params);
+        self.params.resize(self.params.len().next_multiple_of(ALIGNMENT), 0);
+        let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
+        let pass = pass.get_or_insert_with(|| {
+            encoder.begin_compute_pass(&Default::default()).forget_lifetime()
+        });
+        pass.set_pipeline(dispatch.pipeline);
+        pass.set_bind_group(0, dispatch.buffers, &[]);
+        pass.set_bind_group(1, &self.params_group, &[at]);
+        pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
+        self.recorded += 1;
+        self.launches += 1;
+    }
+
+    /// Copy from one buffer to another behind what is recorded, and submit it all.
+    pub(super) fn copy(
+        &mut self,
+        gpu: &Inner,
+        from: &wgpu::Buffer,
+        at: BufferAddress,
+        to: &wgpu::Buffer,
+        size: BufferAddress,
+    ) {
+        let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
+        *pass = None; // ends it
+        encoder.copy_buffer_to_buffer(from, at, to, 0, size);
+        self.submit(gpu);
+    }
+
+    pub(super) fn submit(&mut self, gpu: &Inner) {
+        let Some((encoder, pass)) = self.batch.take() else { return };
+        drop(pass);
+        if !self.params.is_empty() {
+            // Seen by this submission and after the earlier ones: the queue keeps the order.
+            gpu.queue.write_buffer(&self.arena, 0, &self.params);
+        }
+        gpu.queue.submit([encoder.finish()]);
+        self.params.clear();
+        self.recorded = 0;
+        self.submissions += 1;
+    }
+}
+
+fn encoder(gpu: &Inner) -> wgpu::CommandEncoder {
+    gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("taipan") })
+}

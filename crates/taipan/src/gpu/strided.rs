@@ -1,0 +1,76 @@
+//! Copies between tensors whose elements lie in different orders.
+
+use super::{Dims, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::DType;
+use crate::error::Result;
+use crate::kernel::View;
+
+/// `y[to + Σ i·stride of y] = x[from + Σ i·stride of x]` for all indices within `dims`.
+pub(crate) struct Strided {
+    /// Size, stride in `x`, stride in `y`; outermost first.
+    pub(crate) dims: Vec<[usize; 3]>,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+}
+
+params! { struct StridedParams { dims: Dims, rank: u32, len: u32, from_x: u32, to_y: u32 } }
+
+pub(crate) fn program(elem: DType) -> Program {
+    Program::new::<StridedParams>(&[include_str!("strided.wgsl")], &[("Elem", elem)], &[])
+}
+
+impl Gpu {
+    pub(crate) fn copy(
+        &self,
+        op: &'static str,
+        x: &View<&GpuBuffer>,
+        y: &View<&GpuBuffer>,
+        copy: Strided,
+    ) -> Result<()> {
+        let len: usize = copy.dims.iter().map(|dim| dim[0]).product();
+        let (dims, rank) = dims_of(&copy.dims);
+        let [from_x, to_y] = [copy.from, copy.to].map(|at| at as u32);
+        self.launch(Launch {
+            name: op,
+            program: program(y.spec.dtype()),
+            params: StridedParams { dims, rank, len: len as u32, from_x, to_y },
+            inputs: &[x.data.all()],
+            outputs: &[y.data.all()],
+            groups: len.div_ceil(GROUP),
+        })
+    }
+}
+
+/// Sizes with two strides each, outermost first, as a kernel wants them: innermost first, without
+/// sizes of 1, and as one where two dimensions can be walked as one.
+pub(crate) fn dims_of(outermost_first: &[[usize; 3]]) -> (Dims, u32) {
+    let mut dims = Dims::default();
+    let mut rank = 0;
+    for &[size, a, b] in outermost_first.iter().rev().filter(|dim| dim[0] != 1) {
+        let [size, a, b] = [size, a, b].map(|n| n as u32);
+        if rank > 0 {
+            let [inner, inner_a, inner_b, _] = &mut dims[rank - 1];
+            if *inner_a * *inner == a && *inner_b * *inner == b {
+                *inner *= size;
+                continue;
+            }
+        }
+        dims[rank] = [size, a, b, 0];
+        rank += 1;
+    }
+    (dims, rank as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_that_can_be_walked_as_one_are_one() {
+        let ranks = |dims: &[[usize; 3]]| dims_of(dims).1;
+        assert_eq!(ranks(&[]), 0);
+        assert_eq!(ranks(&[[4, 6, 6], [2, 3, 3], [3, 1, 1]]), 1, "a plain copy");
+        assert_eq!(ranks(&[[4, 6, 0], [2, 3, 0], [3, 1, 1]]), 2, "repeated outside");
+        assert_eq!(ranks(&[[2, 1, 3], [1, 9, 9], [3, 2, 1]]), 2, "transposed");
+    }
+}

@@ -1,0 +1,25 @@
+// y = x in another type, one element per invocation. Floats become integers as on the CPU: truncated,
+// within the range, 0 for NaN.
+@group(0) @binding(0) var<storage, read> x: array<From>;
+@group(0) @binding(1) var<storage, read_write> y: array<To>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+@compute @workgroup_size(GROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = flat(group, groups) * GROUP + local;
+    if i >= p.len {
+        return;
+    }
+    if FLOAT_TO_INT == 1u {
+        let value = f32(x[i]);
+        let nan = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
+        let whole = u32(clamp(value, 0.0, 4294967040.0));
+        y[i] = To(select(select(whole, 0xffffffffu, value >= 4294967296.0), 0u, nan));
+    } else {
+        y[i] = To(f32(x[i]));
+    }
+}

@@ -1,0 +1,29 @@
+// Sums and maxima, held in words: a sum's bits, or a maximum's order. Both begin with 0.
+const SUM = 0u;
+const MAX = 1u;
+
+fn enter(x: f32) -> u32 {
+    if FOLD == MAX {
+        return order(x);
+    }
+    return bitcast<u32>(x);
+}
+
+fn join(a: u32, b: u32) -> u32 {
+    if FOLD == MAX {
+        return max(a, b);
+    }
+    return bitcast<u32>(bitcast<f32>(a) + bitcast<f32>(b));
+}
+
+// The result; NaN if it is of the greatest order.
+fn leave(a: u32, divisor: f32) -> f32 {
+    if FOLD == MAX {
+        let bits = select(~a, a & 0x7fffffffu, a >= 0x80000000u);
+        return bitcast<f32>(select(bits, 0x7fc00000u, a == 0xffffffffu));
+    }
+    if divisor == 1.0 {
+        return bitcast<f32>(a);
+    }
+    return bitcast<f32>(a) / divisor;
+}

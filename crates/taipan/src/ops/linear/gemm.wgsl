@@ -1,0 +1,187 @@
+// A workgroup computes a BM×BN block of y, an invocation RM×RN blocks of 4×4, each in a matrix whose
+// column q is row q of the block. Both operands are staged in workgroup memory in the order they lie
+// in storage, as vec4s of neighbours; where one is to be transposed, that happens in registers.
+const WIDTH = TX * TY;
+const BM = TY * RM * 4u;
+const BN = TX * RN * 4u;
+
+// The staged tiles: _H lines of _W vec4s, _S apart. Where neighbouring invocations read different
+// lines, these are one vec4 longer, so that they lie in different banks.
+const A_H = BM * (1u - TA) + BK * TA;
+const A_W = (BK * (1u - TA) + BM * TA) / 4u;
+const A_S = A_W + 1u - TA;
+const B_H = BK * (1u - TB) + BN * TB;
+const B_W = (BN * (1u - TB) + BK * TB) / 4u;
+const B_S = B_W + TB;
+const B_AT = A_H * A_S;
+var<workgroup> tile: array<vec4<f32>, max(B_AT + B_H * B_S, WIDTH * 4u)>;
+
+fn stage_left(entry: u32, row: u32, k: u32, local: u32) {
+    for (var e = local; e < A_H * A_W; e += WIDTH) {
+        let line = e / A_W;
+        let at = e % A_W * 4u;
+        var v: vec4<f32>;
+        if TA == 1u {
+            let i = k + line;
+            let r = row + at;
+            v = vec4(left(entry, r, i), left(entry, r + 1u, i), left(entry, r + 2u, i), left(entry, r + 3u, i));
+        } else {
+            let i = k + at;
+            let r = row + line;
+            v = vec4(left(entry, r, i), left(entry, r, i + 1u), left(entry, r, i + 2u), left(entry, r, i + 3u));
+        }
+        tile[line * A_S + e % A_W] = v;
+    }
+}
+
+fn stage_right(entry: u32, column: u32, k: u32, local: u32) {
+    for (var e = local; e < B_H * B_W; e += WIDTH) {
+        let line = e / B_W;
+        let at = e % B_W * 4u;
+        var v: vec4<f32>;
+        if TB == 1u {
+            let i = k + at;
+            let c = column + line;
+            v = vec4(right(entry, i, c), right(entry, i + 1u, c), right(entry, i + 2u, c), right(entry, i + 3u, c));
+        } else {
+            let i = k + line;
+            let c = column + at;
+            v = vec4(right(entry, i, c), right(entry, i, c + 1u), right(entry, i, c + 2u), right(entry, i, c + 3u));
+        }
+        tile[B_AT + line * B_S + e % B_W] = v;
+    }
+}
+
+// Where the four vec4s of a block of the left tile begin: rows 4·block… by columns kk…. They are A_S
+// apart.
+fn left_at(block: u32, kk: u32) -> u32 {
+    return select(block * 4u * A_S + kk / 4u, kk * A_S + block, TA == 1u);
+}
+
+fn left_matrix(lines: mat4x4<f32>) -> mat4x4<f32> {
+    if TA == 1u {
+        return transpose(lines);
+    }
+    return lines;
+}
+
+fn left_block(block: u32, kk: u32) -> mat4x4<f32> {
+    let at = left_at(block, kk);
+    return left_matrix(mat4x4(tile[at], tile[at + A_S], tile[at + 2u * A_S], tile[at + 3u * A_S]));
+}
+
+// The blocks of an invocation's rows; the second only if RM is 2.
+struct LeftBlocks {
+    first: mat4x4<f32>,
+    second: mat4x4<f32>,
+}
+
+// Rows kk… of the right tile by the columns of block j of invocation tx. These are neighbours; but if
+// TB, they are TX apart, so that neighbouring invocations read neighbouring lines.
+fn right_block(tx: u32, j: u32, kk: u32) -> mat4x4<f32> {
+    if TB == 1u {
+        let at = B_AT + (tx + j * 4u * TX) * B_S + kk / 4u;
+        let next = TX * B_S;
+        return transpose(mat4x4(tile[at], tile[at + next], tile[at + 2u * next], tile[at + 3u * next]));
+    }
+    let at = B_AT + kk * B_S + tx + j * TX;
+    return mat4x4(tile[at], tile[at + B_S], tile[at + 2u * B_S], tile[at + 3u * B_S]);
+}
+
+// One block of every invocation, through workgroup memory: neighbours store neighbours.
+fn store(block: mat4x4<f32>, slice: u32, row: u32, column: u32, local: u32) {
+    workgroupBarrier();
+    let at = local / TX * 4u * TX + local % TX;
+    tile[at] = block[0];
+    tile[at + TX] = block[1];
+    tile[at + 2u * TX] = block[2];
+    tile[at + 3u * TX] = block[3];
+    workgroupBarrier();
+    for (var e = local; e < WIDTH * 16u; e += WIDTH) {
+        let r = e / (TX * 4u);
+        let c = e % (TX * 4u);
+        if row + r < p.m && column + c < p.n {
+            let place = select(vec2(c / 4u, c % 4u), vec2(c % TX, c / TX), TB == 1u);
+            put(slice, row + r, column + c, tile[r * TX + place.x][place.y]);
+        }
+    }
+}
+
+// The work of workgroup i. `lane` is an invocation's place in its subgroup, where that is of use.
+fn product(i: u32, local: u32, lane: u32) {
+    let rows = (p.m + BM - 1u) / BM;
+    let columns = (p.n + BN - 1u) / BN;
+    let slice = i / columns / rows;
+    if slice >= p.entries * p.parts {
+        return;
+    }
+    let row = i / columns % rows * BM;
+    let column = i % columns * BN;
+    let entry = slice / p.parts;
+    let start = slice % p.parts * p.depth;
+    let end = min(p.k, start + p.depth);
+    let tx = local % TX;
+    let ty = local / TX;
+    var c00 = mat4x4<f32>();
+    var c01 = mat4x4<f32>();
+    var c10 = mat4x4<f32>();
+    var c11 = mat4x4<f32>();
+    var sums = vec4<f32>();
+    for (var k = start; k < end; k += BK) {
+        workgroupBarrier();
+        stage_left(entry, row, k, local);
+        stage_right(entry, column, k, local);
+        workgroupBarrier();
+        for (var kk = 0u; kk < min(BK, end - k); kk += 4u) {
+            let a = left_blocks(ty, kk, lane);
+            let b0 = right_block(tx, 0u, kk);
+            c00 += b0 * a.first;
+            if RM == 2u {
+                c10 += b0 * a.second;
+            }
+            if RN == 2u {
+                let b1 = right_block(tx, 1u, kk);
+                c01 += b1 * a.first;
+                if RM == 2u {
+                    c11 += b1 * a.second;
+                }
+            }
+        }
+        // The sums over k of an operand whose lines are steps of k: of four rows or columns each.
+        let of_left = SUMS == LEFT && column == 0u && local < A_W;
+        let of_right = SUMS == RIGHT && row == 0u && local < B_W;
+        if of_left || of_right {
+            let at = select(0u, B_AT, SUMS == RIGHT) + local;
+            let next = select(A_S, B_S, SUMS == RIGHT);
+            var here = vec4<f32>();
+            for (var line = 0u; line < BK; line++) {
+                here += tile[at + line * next];
+            }
+            sums += here;
+        }
+    }
+    store(c00, slice, row, column, local);
+    if RN == 2u {
+        store(c01, slice, row, column + TX * 4u, local);
+    }
+    if RM == 2u {
+        store(c10, slice, row + TY * 4u, column, local);
+    }
+    if RM == 2u && RN == 2u {
+        store(c11, slice, row + TY * 4u, column + TX * 4u, local);
+    }
+    if SUMS == LEFT && column == 0u && local < A_W {
+        for (var q = 0u; q < 4u; q++) {
+            if row + local * 4u + q < p.m {
+                put_second(slice * p.m + row + local * 4u + q, sums[q]);
+            }
+        }
+    }
+    if SUMS == RIGHT && row == 0u && local < B_W {
+        for (var q = 0u; q < 4u; q++) {
+            if column + local * 4u + q < p.n {
+                put_second(slice * p.n + column + local * 4u + q, sums[q]);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+// What products have in common: y = a·b per entry of a batch, with something done to an operand
+// before or to the sums behind.
+//
+// `a` is [m, k], or [k, m] if TA; `b` is [k, n], or [n, k] if TB; y is [m, n], once for each of
+// `parts` slices of k. FUNCTION is applied to sums, with BIAS after extra, [n], was added. Or its
+// slope, from extra, to the operand that SLOPE names, of which extra has the shape.
+@group(0) @binding(0) var<storage, read> a: array<Left>;
+@group(0) @binding(1) var<storage, read> b: array<Right>;
+@group(0) @binding(2) var<storage, read> extra: array<Extra>;
+@group(0) @binding(3) var<storage, read_write> y: array<Out>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+const LEFT = 1u;
+const RIGHT = 2u;
+
+// An element of an operand, 0 outside. The access never is outside.
+fn left(entry: u32, row: u32, i: u32) -> f32 {
+    let inside = row < p.m && i < p.k;
+    let at = entry * p.m * p.k + select(row * p.k + i, i * p.m + row, TA == 1u);
+    let safe = select(0u, at, inside);
+    var x = f32(a[safe]);
+    if SLOPE == LEFT {
+        x = grad(f32(extra[safe]), x);
+    }
+    return select(0.0, x, inside);
+}
+
+fn right(entry: u32, i: u32, column: u32) -> f32 {
+    let inside = i < p.k && column < p.n;
+    let at = entry * p.k * p.n + select(i * p.n + column, column * p.k + i, TB == 1u);
+    let safe = select(0u, at, inside);
+    var x = f32(b[safe]);
+    if SLOPE == RIGHT {
+        x = grad(f32(extra[safe]), x);
+    }
+    return select(0.0, x, inside);
+}
+
+// What becomes of a sum; `slice` counts the parts of all entries.
+fn put(slice: u32, row: u32, column: u32, sum: f32) {
+    let at = (slice * p.m + row) * p.n + column;
+    var pre = sum;
+    if BIAS == 1u {
+        pre += f32(extra[column]);
+    }
+    if SAVE_PRE == 1u {
+        put_second(at, pre);
+    }
+    if SLOPE == 0u {
+        pre = value(pre);
+    }
+    y[at] = Out(pre);
+}

@@ -1,0 +1,44 @@
+// x and dx are [outer, len, inner], y and dy [outer, inner]; a workgroup shares one element of dy
+// among those along `len` that reach y.
+@group(0) @binding(0) var<storage, read> dy: array<Elem>;
+@group(0) @binding(1) var<storage, read> x: array<Elem>;
+@group(0) @binding(2) var<storage, read> y: array<Elem>;
+@group(0) @binding(3) var<storage, read_write> dx: array<Elem>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+var<workgroup> counts: array<u32, GROUP>;
+
+@compute @workgroup_size(GROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = flat(group, groups);
+    if i >= p.outer * p.inner {
+        return;
+    }
+    let start = i / p.inner * p.len * p.inner + i % p.inner;
+    let top = order(f32(y[i]));
+    var count = 0u;
+    for (var j = local; j < p.len; j += GROUP) {
+        count += select(0u, 1u, order(f32(x[start + j * p.inner])) == top);
+    }
+    counts[local] = count;
+    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half {
+            counts[local] += counts[local + half];
+        }
+    }
+    workgroupBarrier();
+    let share = f32(dy[i]) / f32(counts[0]);
+    for (var j = local; j < p.len; j += GROUP) {
+        let at = start + j * p.inner;
+        if order(f32(x[at])) == top {
+            dx[at] = Elem(share);
+        } else {
+            dx[at] = Elem(0.0);
+        }
+    }
+}

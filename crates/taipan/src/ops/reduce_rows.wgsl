@@ -1,0 +1,36 @@
+// x is [outer, len]; a workgroup folds BLOCK neighbours of a row into one element of y,
+// [outer, blocks].
+@group(0) @binding(0) var<storage, read> x: array<In>;
+@group(0) @binding(1) var<storage, read_write> y: array<Out>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+var<workgroup> part: array<u32, GROUP>;
+
+@compute @workgroup_size(GROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = flat(group, groups);
+    if i >= p.outer * p.blocks {
+        return;
+    }
+    let row = i / p.blocks;
+    let start = i % p.blocks * BLOCK;
+    let end = min(start + BLOCK, p.len);
+    var acc = 0u;
+    for (var j = start + local; j < end; j += GROUP) {
+        acc = join(acc, enter(f32(x[row * p.len + j])));
+    }
+    part[local] = acc;
+    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half {
+            part[local] = join(part[local], part[local + half]);
+        }
+    }
+    if local == 0u {
+        y[i] = Out(leave(part[0], p.divisor));
+    }
+}

@@ -1,0 +1,58 @@
+// x and y are [rows, n]; a workgroup of WIDTH invocations computes a row.
+@group(0) @binding(0) var<storage, read> x: array<Elem>;
+@group(0) @binding(1) var<storage, read_write> y: array<Elem>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+var<workgroup> part: array<f32, WIDTH>;
+var<workgroup> orders: array<u32, WIDTH>;
+
+@compute @workgroup_size(WIDTH)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let row = flat(group, groups);
+    if row >= p.rows {
+        return;
+    }
+    let start = row * p.n;
+    var top = vec2(0u, local); // order, index
+    for (var j = local; j < p.n; j += WIDTH) {
+        let here = order(f32(x[start + j]));
+        if here > top.x {
+            top = vec2(here, j);
+        }
+    }
+    orders[local] = top.x;
+    part[local] = 0.0;
+    if top.x > 0u {
+        part[local] = f32(x[start + top.y]);
+    }
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half && orders[local + half] > orders[local] {
+            orders[local] = orders[local + half];
+            part[local] = part[local + half];
+        }
+    }
+    workgroupBarrier();
+    let greatest = part[0];
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var j = local; j < p.n; j += WIDTH) {
+        sum += m_exp(f32(x[start + j]) - greatest);
+    }
+    part[local] = sum;
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half {
+            part[local] += part[local + half];
+        }
+    }
+    workgroupBarrier();
+    let scale = 1.0 / part[0];
+    for (var j = local; j < p.n; j += WIDTH) {
+        y[start + j] = Elem(m_exp(f32(x[start + j]) - greatest) * scale);
+    }
+}

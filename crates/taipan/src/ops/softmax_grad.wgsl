@@ -1,0 +1,36 @@
+// dx = y ⊙ (dy − Σ dy·y), all [rows, n]; a workgroup of WIDTH invocations computes a row.
+@group(0) @binding(0) var<storage, read> dy: array<Elem>;
+@group(0) @binding(1) var<storage, read> y: array<Elem>;
+@group(0) @binding(2) var<storage, read_write> dx: array<Elem>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+var<workgroup> part: array<f32, WIDTH>;
+
+@compute @workgroup_size(WIDTH)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let row = flat(group, groups);
+    if row >= p.rows {
+        return;
+    }
+    let start = row * p.n;
+    var dot = 0.0;
+    for (var j = local; j < p.n; j += WIDTH) {
+        dot += f32(dy[start + j]) * f32(y[start + j]);
+    }
+    part[local] = dot;
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half {
+            part[local] += part[local + half];
+        }
+    }
+    workgroupBarrier();
+    dot = part[0];
+    for (var j = local; j < p.n; j += WIDTH) {
+        dx[start + j] = Elem(f32(y[start + j]) * (f32(dy[start + j]) - dot));
+    }
+}

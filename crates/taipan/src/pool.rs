@@ -1,0 +1,117 @@
+//! Memory to be used again.
+//!
+//! Fresh memory is slow: on the host it costs a page fault every 4 KiB, on a GPU a call to the
+//! driver. Dropped buffers therefore wait in a pool for the next one of their size. What is in use
+//! and what waits together stay within five quarters of what was once in use at the same time.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Buffers `B` waiting to be used again, by size. The unit of sizes is the owner's.
+pub(crate) struct Pool<B> {
+    /// The latest behind the earlier, each with the time it came.
+    idle: BTreeMap<usize, VecDeque<(u64, B)>>,
+    time: u64,
+    cached: usize,
+    live: usize,
+    peak: usize,
+}
+
+impl<B> Pool<B> {
+    pub(crate) const fn new() -> Self {
+        Pool { idle: BTreeMap::new(), time: 0, cached: 0, live: 0, peak: 0 }
+    }
+
+    /// An idle buffer of this size, if there is one, and those that make room for a new one if
+    /// there is none: to be freed once no lock is held, since that can be slow.
+    pub(crate) fn take(&mut self, size: usize) -> (Option<B>, Vec<B>) {
+        match self.idle.get_mut(&size).and_then(VecDeque::pop_back) {
+            Some((_, found)) => {
+                self.cached -= size;
+                self.count(size);
+                (Some(found), Vec::new())
+            }
+            None => (None, self.trim(size)),
+        }
+    }
+
+    /// Another buffer is in use.
+    pub(crate) fn count(&mut self, size: usize) {
+        self.live += size;
+        self.peak = self.peak.max(self.live);
+    }
+
+    /// A buffer is no longer in use. What it displaces is to be freed.
+    pub(crate) fn give(&mut self, size: usize, buffer: B) -> Vec<B> {
+        self.live -= size;
+        self.cached += size;
+        self.time += 1;
+        self.idle.entry(size).or_default().push_back((self.time, buffer));
+        self.trim(0)
+    }
+
+    /// What is in use, what waits, and the most that was in use at a time.
+    pub(crate) fn usage(&self) -> (usize, usize, usize) {
+        (self.live, self.cached, self.peak)
+    }
+
+    /// All that waits, to be freed.
+    pub(crate) fn clear(&mut self) -> Vec<B> {
+        self.cached = 0;
+        std::mem::take(&mut self.idle).into_values().flatten().map(|(_, buffer)| buffer).collect()
+    }
+
+    /// Remove the buffers that were idle longest until there is room for `size` more.
+    fn trim(&mut self, size: usize) -> Vec<B> {
+        let mut evicted = Vec::new();
+        while self.live + self.cached + size > self.peak + self.peak / 4 {
+            let waiting = self.idle.iter_mut().filter(|(_, class)| !class.is_empty());
+            let Some((size, class)) = waiting.min_by_key(|(_, class)| class[0].0) else { break };
+            if let Some((_, oldest)) = class.pop_front() {
+                self.cached -= size;
+                evicted.push(oldest);
+            }
+        }
+        evicted
+    }
+}
+
+/// Sizes are rounded up by at most an eighth, so that neighbours can take each other's place.
+pub(crate) fn size_class(size: usize) -> usize {
+    let step = (size.next_power_of_two() / 16).max(1);
+    size.next_multiple_of(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_keeps_within_its_limit() {
+        let mut pool = Pool::new();
+        let take = |pool: &mut Pool<()>, n| pool.take(n).0.unwrap_or_else(|| pool.count(n));
+        take(&mut pool, 10);
+        take(&mut pool, 5);
+        assert!(pool.give(10, ()).is_empty());
+        assert_eq!(pool.usage(), (5, 10, 15));
+        take(&mut pool, 10);
+        assert_eq!(pool.usage(), (15, 0, 15), "the idle buffer is taken");
+        pool.give(5, ());
+        pool.give(10, ());
+        take(&mut pool, 12);
+        assert_eq!(pool.usage(), (12, 0, 15), "those idle longest make room");
+        assert!(pool.give(12, ()).is_empty());
+        take(&mut pool, 6);
+        assert_eq!(pool.usage(), (6, 12, 15), "18 of 15·5/4");
+        assert_eq!(pool.give(6, ()).len(), 0);
+        assert_eq!(pool.clear().len(), 2);
+        assert_eq!(pool.usage(), (0, 0, 15));
+    }
+
+    #[test]
+    fn size_classes_waste_at_most_an_eighth() {
+        for size in 0..10_000 {
+            let class = size_class(size);
+            assert!(class >= size && class <= size + size / 8, "{size} became {class}");
+        }
+    }
+}
