@@ -23,14 +23,14 @@ impl Device {
     /// Absent in browsers, where nothing may block: see [`gpu::adapters`](crate::gpu::adapters).
     #[cfg(not(target_family = "wasm"))]
     pub fn best() -> Result<Device> {
-        Ok(pollster::block_on(Gpu::find(None))?.map_or(Device::Cpu, Device::Gpu))
+        Ok(Gpu::find(None)?.map_or(Device::Cpu, Device::Gpu))
     }
 
     /// A GPU: the one that `TAIPAN_ADAPTER` names, or the best that is no software; an error if
     /// there is none.
     #[cfg(not(target_family = "wasm"))]
     pub fn gpu() -> Result<Device> {
-        let found = pollster::block_on(Gpu::find(None))?.map(Device::Gpu);
+        let found = Gpu::find(None)?.map(Device::Gpu);
         found.ok_or_else(|| {
             let adapters = crate::gpu::list(&pollster::block_on(crate::gpu::adapters()));
             let why = format!("there is no GPU; {adapters}, and software is used only when named");
@@ -47,7 +47,7 @@ impl Device {
     /// ```
     #[cfg(not(target_family = "wasm"))]
     pub fn gpu_named(name: &str) -> Result<Device> {
-        let found = pollster::block_on(Gpu::find(Some(name)))?;
+        let found = Gpu::find(Some(name))?;
         Ok(Device::Gpu(found.expect("a name that is not found is an error")))
     }
 

@@ -5,27 +5,32 @@
 
 use std::time::{Duration, Instant};
 
+use taipan::Device;
+
 /// What the command line asks for.
 pub struct Options {
     json: bool,
+    gpu: bool,
     pub threads: usize,
 }
 
 impl Options {
-    /// `[--json] [--device cpu] [--threads N]`; anything else ends the program with code 2.
+    /// `[--json] [--device cpu|gpu] [--threads N]`; anything else ends the program with code 2.
     pub fn parse() -> Options {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut options = Options { json: false, threads: cores };
+        let mut options = Options { json: false, gpu: false, threads: cores };
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--bench" => {} // cargo's own
                 "--json" => options.json = true,
                 "--device" => match args.next().as_deref() {
-                    Some("cpu") => {}
-                    other => {
-                        refuse(&format!("--device is {}, expected cpu", other.unwrap_or("missing")))
-                    }
+                    Some("cpu") => options.gpu = false,
+                    Some("gpu") => options.gpu = true,
+                    other => refuse(&format!(
+                        "--device is {}, expected cpu or gpu",
+                        other.unwrap_or("missing")
+                    )),
                 },
                 "--threads" => match args.next().and_then(|n| n.parse().ok()) {
                     Some(n) if n > 0 => options.threads = n,
@@ -35,6 +40,18 @@ impl Options {
             }
         }
         options
+    }
+
+    /// The device that was asked for. A GPU in software counts, if there is no other: its ratios
+    /// tell something, too.
+    pub fn device(&self) -> taipan::Result<Device> {
+        match self.gpu {
+            false => Ok(Device::Cpu),
+            true => Device::gpu().or_else(|error| match std::env::var_os("TAIPAN_ADAPTER") {
+                None => Device::gpu_named("llvmpipe").map_err(|_| error),
+                Some(_) => Err(error),
+            }),
+        }
     }
 
     /// Run `f` with the number of threads that was asked for.
@@ -47,9 +64,10 @@ impl Options {
     pub fn report(&self, row: &Row) {
         let Row { op, shape, dtype, ms, baseline, baseline_ms } = row;
         let (threads, ratio) = (self.threads, ms / baseline_ms);
+        let device = if self.gpu { "gpu" } else { "cpu" };
         if self.json {
             println!(
-                "{{\"op\":\"{op}\",\"shape\":\"{shape}\",\"dtype\":\"{dtype}\",\"device\":\"cpu\",\
+                "{{\"op\":\"{op}\",\"shape\":\"{shape}\",\"dtype\":\"{dtype}\",\"device\":\"{device}\",\
                  \"threads\":{threads},\"ms\":{ms:.4},\"baseline\":\"{baseline}\",\
                  \"baseline_ms\":{baseline_ms:.4},\"ratio\":{ratio:.4}}}"
             );
@@ -104,6 +122,18 @@ pub fn race(contenders: &mut [Contender]) -> Vec<f64> {
         }
     }
     best
+}
+
+/// The time this thread has spent computing, in milliseconds; where the system does not say, the time
+/// that has passed.
+pub fn cpu_ms() -> f64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let system = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let spent = system.and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
+    spent.map_or_else(
+        || START.get_or_init(Instant::now).elapsed().as_secs_f64() * 1e3,
+        |ns| ns / 1e6,
+    )
 }
 
 /// The machine's peak in GFLOP/s, f32 multiply-adds in registers, on all threads together.

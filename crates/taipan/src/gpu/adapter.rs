@@ -3,7 +3,9 @@
 #[cfg(not(target_family = "wasm"))]
 use std::sync::{Mutex, Weak};
 
-use wgpu::{Backends, DeviceType, Features, Limits};
+#[cfg(not(target_family = "wasm"))]
+use wgpu::DeviceType;
+use wgpu::{Backends, Features, Limits};
 
 use super::Gpu;
 use super::fault::Faults;
@@ -66,9 +68,9 @@ impl Gpu {
     /// software; with `TAIPAN_LIMITS=default` as a browser would offer it. The same adapter is the
     /// same `Gpu` as long as somebody holds it.
     #[cfg(not(target_family = "wasm"))]
-    pub(crate) async fn find(name: Option<&str>) -> Result<Option<Gpu>> {
+    pub(crate) fn find(name: Option<&str>) -> Result<Option<Gpu>> {
         static OPEN: Mutex<Vec<(String, Weak<super::Inner>)>> = Mutex::new(Vec::new());
-        let adapters = adapters().await;
+        let adapters = pollster::block_on(adapters());
         let Some(index) = choose(&adapters, name)? else { return Ok(None) };
         let capabilities = match std::env::var("TAIPAN_LIMITS").as_deref() {
             Err(_) | Ok("") => Capabilities::Full,
@@ -86,7 +88,7 @@ impl Gpu {
             return Ok(Some(gpu));
         }
         open.retain(|(k, _)| *k != key);
-        let gpu = Gpu::open(&adapters[index], capabilities).await?;
+        let gpu = pollster::block_on(Gpu::open(&adapters[index], capabilities))?;
         open.push((key, std::sync::Arc::downgrade(&gpu.0)));
         Ok(Some(gpu))
     }

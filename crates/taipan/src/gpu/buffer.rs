@@ -199,7 +199,7 @@ impl Gpu {
         bytes: usize,
         usage: BufferUsages,
     ) -> Result<(usize, wgpu::Buffer)> {
-        let most = usize::try_from(self.0.limits.max_buffer_size).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.0.limits.max_buffer_size).unwrap_or(usize::MAX) / 4 * 4;
         let class = size_class(padded(bytes).max(LEAST).div_ceil(4)).saturating_mul(4).min(most);
         let (found, evicted) = lock(&self.0.buffers).pool(usage).take(class);
         drop(evicted);

@@ -5,9 +5,15 @@ use wgpu::{BufferAddress, BufferUsages};
 use super::Inner;
 use crate::error::Result;
 
-/// Launches are submitted at the latest when there are this many. A batch keeps the device busy
-/// while the next is recorded, and is far from what a watchdog would take for a hang.
+/// Launches are submitted at the latest when there are so many, or when they have so many workgroups:
+/// a batch keeps the device busy while the next is recorded, and is far from what a watchdog would
+/// take for a hang.
 const BATCH: usize = 128;
+const BATCH_GROUPS: u32 = 1 << 16;
+
+/// Batches that may wait for the device before recording waits for them.
+#[cfg(not(target_family = "wasm"))]
+const IN_FLIGHT: usize = 16;
 
 /// Where parameters may begin.
 const ALIGNMENT: usize = 256;
@@ -22,6 +28,9 @@ pub(super) struct Recorder {
     /// The encoder and its pass, once there is something to record.
     batch: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     recorded: usize,
+    recorded_groups: u32,
+    #[cfg(not(target_family = "wasm"))]
+    in_flight: std::collections::VecDeque<wgpu::SubmissionIndex>,
     /// The parameters of what is recorded, as the device will see them in `arena`.
     params: Vec<u8>,
     arena: wgpu::Buffer,
@@ -76,6 +85,9 @@ impl Recorder {
         Ok(Recorder {
             batch: None,
             recorded: 0,
+            recorded_groups: 0,
+            #[cfg(not(target_family = "wasm"))]
+            in_flight: Default::default(),
             params: Vec::new(),
             arena,
             params_layout,
@@ -107,6 +119,10 @@ impl Recorder {
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
         self.recorded += 1;
         self.launches += 1;
+        self.recorded_groups += dispatch.groups[0] * dispatch.groups[1];
+        if self.recorded_groups >= BATCH_GROUPS {
+            self.submit(gpu);
+        }
     }
 
     /// Copy from one buffer to another behind what is recorded, and submit it all.
@@ -131,10 +147,19 @@ impl Recorder {
             // Seen by this submission and after the earlier ones: the queue keeps the order.
             gpu.queue.write_buffer(&self.arena, 0, &self.params);
         }
-        gpu.queue.submit([encoder.finish()]);
+        let _submission = gpu.queue.submit([encoder.finish()]);
         self.params.clear();
-        self.recorded = 0;
+        (self.recorded, self.recorded_groups) = (0, 0);
         self.submissions += 1;
+        #[cfg(not(target_family = "wasm"))]
+        {
+            self.in_flight.push_back(_submission);
+            if self.in_flight.len() > IN_FLIGHT {
+                // A device that is lost is reported by its own callback.
+                let submission_index = self.in_flight.pop_front();
+                let _ = gpu.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
+            }
+        }
     }
 }
 

@@ -265,6 +265,7 @@ impl Kernel for InputGrad {
                 function: self.function,
                 sums: None,
             },
+            divisible: false,
         };
         product.launch(gpu, &outputs[0])
     }
@@ -366,6 +367,7 @@ impl Kernel for WeightGrad {
                 function: self.function,
                 sums: outputs.get(1),
             },
+            divisible: true,
         };
         product.launch(gpu, &outputs[0])
     }

@@ -132,6 +132,7 @@ impl Kernel for Linear {
                 function: self.function,
                 pre: outputs.get(1),
             },
+            divisible: false,
         };
         product.launch(gpu, &outputs[0])
     }

@@ -16,7 +16,7 @@ const B_S = B_W + TB;
 const B_AT = A_H * A_S;
 var<workgroup> tile: array<vec4<f32>, max(B_AT + B_H * B_S, WIDTH * 4u)>;
 
-fn stage_left(entry: u32, row: u32, k: u32, local: u32) {
+fn stage_left(base: u32, row: u32, k: u32, local: u32) {
     for (var e = local; e < A_H * A_W; e += WIDTH) {
         let line = e / A_W;
         let at = e % A_W * 4u;
@@ -24,17 +24,17 @@ fn stage_left(entry: u32, row: u32, k: u32, local: u32) {
         if TA == 1u {
             let i = k + line;
             let r = row + at;
-            v = vec4(left(entry, r, i), left(entry, r + 1u, i), left(entry, r + 2u, i), left(entry, r + 3u, i));
+            v = vec4(left(base, r, i), left(base, r + 1u, i), left(base, r + 2u, i), left(base, r + 3u, i));
         } else {
             let i = k + at;
             let r = row + line;
-            v = vec4(left(entry, r, i), left(entry, r, i + 1u), left(entry, r, i + 2u), left(entry, r, i + 3u));
+            v = vec4(left(base, r, i), left(base, r, i + 1u), left(base, r, i + 2u), left(base, r, i + 3u));
         }
         tile[line * A_S + e % A_W] = v;
     }
 }
 
-fn stage_right(entry: u32, column: u32, k: u32, local: u32) {
+fn stage_right(base: u32, column: u32, k: u32, local: u32) {
     for (var e = local; e < B_H * B_W; e += WIDTH) {
         let line = e / B_W;
         let at = e % B_W * 4u;
@@ -42,11 +42,11 @@ fn stage_right(entry: u32, column: u32, k: u32, local: u32) {
         if TB == 1u {
             let i = k + at;
             let c = column + line;
-            v = vec4(right(entry, i, c), right(entry, i + 1u, c), right(entry, i + 2u, c), right(entry, i + 3u, c));
+            v = vec4(right(base, i, c), right(base, i + 1u, c), right(base, i + 2u, c), right(base, i + 3u, c));
         } else {
             let i = k + line;
             let c = column + at;
-            v = vec4(right(entry, i, c), right(entry, i, c + 1u), right(entry, i, c + 2u), right(entry, i, c + 3u));
+            v = vec4(right(base, i, c), right(base, i, c + 1u), right(base, i, c + 2u), right(base, i, c + 3u));
         }
         tile[B_AT + line * B_S + e % B_W] = v;
     }
@@ -117,9 +117,12 @@ fn product(i: u32, local: u32, lane: u32) {
     }
     let row = i / columns % rows * BM;
     let column = i % columns * BN;
-    let entry = slice / p.parts;
-    let start = slice % p.parts * p.depth;
-    let end = min(p.k, start + p.depth);
+    // With WHOLE all these are constants, which llvmpipe rewards with a tenth of its time.
+    let entry = select(slice / p.parts, 0u, WHOLE == 1u);
+    let start = select(slice % p.parts * p.depth, 0u, WHOLE == 1u);
+    let end = select(min(p.k, start + p.depth), p.k, WHOLE == 1u);
+    let left_base = entry * p.m * p.k;
+    let right_base = entry * p.k * p.n;
     let tx = local % TX;
     let ty = local / TX;
     var c00 = mat4x4<f32>();
@@ -129,8 +132,8 @@ fn product(i: u32, local: u32, lane: u32) {
     var sums = vec4<f32>();
     for (var k = start; k < end; k += BK) {
         workgroupBarrier();
-        stage_left(entry, row, k, local);
-        stage_right(entry, column, k, local);
+        stage_left(left_base, row, k, local);
+        stage_right(right_base, column, k, local);
         workgroupBarrier();
         for (var kk = 0u; kk < min(BK, end - k); kk += 4u) {
             let a = left_blocks(ty, kk, lane);

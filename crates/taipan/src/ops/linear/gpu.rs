@@ -17,6 +17,8 @@ pub(super) struct Product<'a> {
     pub(super) a: Operand<'a>,
     pub(super) b: Operand<'a>,
     pub(super) fused: Fused<'a>,
+    /// Whether it is cut into parts where it is deep and small, as gradients of weights are.
+    pub(super) divisible: bool,
 }
 
 /// A matrix per entry.
@@ -67,6 +69,8 @@ params! {
 pub(super) struct Variant {
     pub(super) shape: Shape,
     pub(super) subgroups: bool,
+    /// Whether there is one entry and one part.
+    pub(super) whole: bool,
     pub(super) a: (DType, Stored),
     pub(super) b: (DType, Stored),
     /// The type of `extra` and of `y`.
@@ -98,16 +102,22 @@ impl Shape {
     const WIDE: Shape = Shape::Tiles { tx: 16, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×128
     const SQUARE: Shape = Shape::Tiles { tx: 8, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×64
     const NARROW: Shape = Shape::Tiles { tx: 8, ty: 8, rm: 2, rn: 1, bk: 16 }; // 64×32
-    const FLAT: Shape = Shape::Rows { share: 8 };
+    /// Neighbouring invocations read neighbours: of a row of `b`, many columns; of a column, many
+    /// terms.
+    const FLAT: Shape = Shape::Rows { share: 4 };
+    const FLAT_TRANSPOSED: Shape = Shape::Rows { share: 16 };
 
     /// All there are.
-    pub(super) const ALL: [Shape; 4] = [Shape::WIDE, Shape::SQUARE, Shape::NARROW, Shape::FLAT];
+    #[cfg(test)]
+    const ALL: [Shape; 5] =
+        [Shape::WIDE, Shape::SQUARE, Shape::NARROW, Shape::FLAT, Shape::FLAT_TRANSPOSED];
 
-    /// The fastest for `m` rows and `n` columns. A wide tile makes the most of what it reads, unless
+    /// The fastest for `m` rows and `n` columns, of a right side stored like this. A wide tile makes the most of what it reads, unless
     /// much of it is outside.
-    fn of(m: usize, n: usize) -> Shape {
+    fn of(m: usize, n: usize, right: Stored) -> Shape {
         match (m, n) {
-            (0..=8, _) => Shape::FLAT,
+            (0..=8, _) if right == Stored::AsIs => Shape::FLAT,
+            (0..=8, _) => Shape::FLAT_TRANSPOSED,
             (_, 0..=32) => Shape::NARROW,
             (_, 33..=64 | 129..=192) => Shape::SQUARE,
             _ => Shape::WIDE,
@@ -157,6 +167,7 @@ impl Variant {
             vec![("Left", self.a.0), ("Right", self.b.0), ("Extra", self.extra), ("Out", self.out)];
         types.extend(second_type.map(|dtype| ("Second", dtype)));
         let consts = [
+            ("WHOLE", self.whole as u32),
             ("TA", (self.a.1 == Stored::Transposed) as u32),
             ("TB", (self.b.1 == Stored::Transposed) as u32),
             ("FUNCTION", self.function.id()),
@@ -184,8 +195,8 @@ const LEAST_DEPTH: usize = 512;
 
 impl Product<'_> {
     pub(super) fn launch(&self, gpu: &Gpu, y: &View<&GpuBuffer>) -> Result<()> {
-        let &Product { op, entries, m, n, k, ref a, ref b, ref fused } = self;
-        let mut shape = Shape::of(m, n);
+        let &Product { op, entries, m, n, k, ref a, ref b, ref fused, divisible } = self;
+        let mut shape = Shape::of(m, n, b.stored);
         let out = y.spec.dtype();
         let (extra, function, bias, slope) = match *fused {
             Fused::Epilogue { bias, function, .. } => (bias, function, bias.is_some(), None),
@@ -198,14 +209,13 @@ impl Product<'_> {
             Fused::Prologue { grad_pre, sums: Some(sums), .. } => Some((grad_pre, sums)),
             _ => None,
         };
-        if sums.is_some() && shape == Shape::FLAT {
+        if sums.is_some() && matches!(shape, Shape::Rows { .. }) {
             shape = Shape::WIDE; // tiles take the sums along
         }
         let [rows, columns] = shape.tile();
         let groups = m.div_ceil(rows) * n.div_ceil(columns) * entries;
-        // Only gradients of weights are deep and small.
-        let parts = match (fused, shape) {
-            (Fused::Prologue { .. }, Shape::Tiles { .. }) => {
+        let parts = match shape {
+            Shape::Tiles { .. } if divisible => {
                 ENOUGH_GROUPS.div_ceil(groups.max(1)).min(k / LEAST_DEPTH).max(1)
             }
             _ => 1,
@@ -236,6 +246,7 @@ impl Product<'_> {
         let variant = Variant {
             shape,
             subgroups,
+            whole: entries == 1 && parts == 1,
             a: (a.data.spec.dtype(), a.stored),
             b: (b.data.spec.dtype(), b.stored),
             extra: extra.map_or(a.data.spec.dtype(), |extra| extra.spec.dtype()),
@@ -283,13 +294,19 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
     const PLAIN: Function = Function::Activation(Activation::None);
     let mut all = Vec::new();
     let both = [Stored::AsIs, Stored::Transposed];
-    for (shape, subgroups) in Shape::ALL.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+    let yes_no = [false, true].into_iter();
+    let ways =
+        yes_no.clone().flat_map(|subgroups| yes_no.clone().map(move |whole| (subgroups, whole)));
+    for (shape, (subgroups, whole)) in
+        Shape::ALL.into_iter().flat_map(|s| ways.clone().map(move |w| (s, w)))
+    {
         if subgroups && !shape.fits_subgroups(8) {
             continue;
         }
         let base = Variant {
             shape,
             subgroups,
+            whole,
             a: (elem, Stored::AsIs),
             b: (elem, Stored::AsIs),
             extra: elem,
@@ -332,7 +349,10 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
                     (DType::F32, None),
                     (DType::F32, Some(DType::F32)),
                 ] {
-                    if sums.is_some() && matches!(shape, Shape::Rows { .. }) {
+                    let parts = out != elem || sums.is_some_and(|sums| sums != elem);
+                    if whole && parts && elem != DType::F32
+                        || sums.is_some() && matches!(shape, Shape::Rows { .. })
+                    {
                         continue;
                     }
                     all.push(Variant {

@@ -2,7 +2,7 @@
 // before or to the sums behind.
 //
 // `a` is [m, k], or [k, m] if TA; `b` is [k, n], or [n, k] if TB; y is [m, n], once for each of
-// `parts` slices of k. FUNCTION is applied to sums, with BIAS after extra, [n], was added. Or its
+// `parts` slices of k. WHOLE says that there is one entry and one part. FUNCTION is applied to sums, with BIAS after extra, [n], was added. Or its
 // slope, from extra, to the operand that SLOPE names, of which extra has the shape.
 @group(0) @binding(0) var<storage, read> a: array<Left>;
 @group(0) @binding(1) var<storage, read> b: array<Right>;
@@ -13,10 +13,11 @@
 const LEFT = 1u;
 const RIGHT = 2u;
 
-// An element of an operand, 0 outside. The access never is outside.
-fn left(entry: u32, row: u32, i: u32) -> f32 {
+// An element of an operand, of which the entry begins at `base`; 0 outside. The access never is
+// outside.
+fn left(base: u32, row: u32, i: u32) -> f32 {
     let inside = row < p.m && i < p.k;
-    let at = entry * p.m * p.k + select(row * p.k + i, i * p.m + row, TA == 1u);
+    let at = base + select(row * p.k + i, i * p.m + row, TA == 1u);
     let safe = select(0u, at, inside);
     var x = f32(a[safe]);
     if SLOPE == LEFT {
@@ -25,9 +26,9 @@ fn left(entry: u32, row: u32, i: u32) -> f32 {
     return select(0.0, x, inside);
 }
 
-fn right(entry: u32, i: u32, column: u32) -> f32 {
+fn right(base: u32, i: u32, column: u32) -> f32 {
     let inside = i < p.k && column < p.n;
-    let at = entry * p.k * p.n + select(i * p.n + column, column * p.k + i, TB == 1u);
+    let at = base + select(i * p.n + column, column * p.k + i, TB == 1u);
     let safe = select(0u, at, inside);
     var x = f32(b[safe]);
     if SLOPE == RIGHT {

@@ -19,16 +19,18 @@ fn main(
         return;
     }
     let row = i / columns % p.m;
+    let left_base = entry * p.m * p.k;
+    let right_base = entry * p.k * p.n;
     let across = select(local % ACROSS, local / SHARE, TB == 1u);
     let share = select(local / ACROSS, local % SHARE, TB == 1u);
     let column = i % columns * BN + across;
     var sum = vec4<f32>();
     for (var k = share; k < p.k; k += SHARE) {
-        sum += left(entry, row, k) * vec4(
-            right(entry, k, column),
-            right(entry, k, column + ACROSS),
-            right(entry, k, column + 2u * ACROSS),
-            right(entry, k, column + 3u * ACROSS),
+        sum += left(left_base, row, k) * vec4(
+            right(right_base, k, column),
+            right(right_base, k, column + ACROSS),
+            right(right_base, k, column + 2u * ACROSS),
+            right(right_base, k, column + 3u * ACROSS),
         );
     }
     part[share * ACROSS + across] = sum;

@@ -1,22 +1,19 @@
-//! The fused linear layer against the plain product of the crate `gemm`.
-
-mod report;
+//! On the CPU, against the plain product of the crate `gemm`.
 
 use std::sync::Mutex;
 
-use report::{Contender, Options, Row, fma_peak, race};
-use taipan::{Activation, DType, Device, Result, Tensor, linear};
+use taipan::{Activation, DType, Device, Result, Tensor};
 
-fn main() -> Result<()> {
-    let options = Options::parse();
-    options.with_threads(|| {
-        let (device, peak) = (Device::Cpu.describe(), fma_peak(options.threads));
-        options.say(&format!("{device}; FMA peak {peak:.0} GF/s"));
-        for (m, k, n) in [(2048, 768, 3072), (8192, 256, 1024)] {
-            compare(&options, m, k, n)?;
-        }
-        activation_cost(&options, 512, 512, 512)
-    })
+use crate::Layer;
+use crate::report::{Contender, Options, Row, fma_peak, race};
+
+pub fn run(options: &Options) -> Result<()> {
+    let (device, peak) = (Device::Cpu.describe(), fma_peak(options.threads));
+    options.say(&format!("{device}; FMA peak {peak:.0} GF/s"));
+    for (m, k, n) in [(2048, 768, 3072), (8192, 256, 1024)] {
+        compare(options, m, k, n)?;
+    }
+    activation_cost(options, 512, 512, 512)
 }
 
 /// Forward and backward with gelu: f32 against `gemm`, each other type against f32.
@@ -26,7 +23,7 @@ fn compare(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
         options.report(&Row { op, shape, dtype, ms, baseline, baseline_ms });
     };
     let plain = Plain::new(m, k, n)?;
-    let layer = Layer::new(m, k, n, DType::F32)?;
+    let layer = Layer::new([m, k, n], DType::F32, &Device::Cpu)?;
     let gemm = || -> Contender { Box::new(|| Box::new(|| plain.run())) };
     let ms = race(&mut [gemm(), layer.forward(Activation::Gelu), layer.backward()]);
     let speed = 2e-6 * (m * k * n) as f64 / ms[0];
@@ -34,7 +31,7 @@ fn compare(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
     report("linear.forward", DType::F32, ms[1], "gemm", ms[0]);
     report("linear.backward", DType::F32, ms[2], "gemm", ms[0]);
     for dtype in [DType::F16, DType::BF16, DType::F64] {
-        let other = Layer::new(m, k, n, dtype)?;
+        let other = Layer::new([m, k, n], dtype, &Device::Cpu)?;
         let ms = race(&mut [layer.forward(Activation::Gelu), other.forward(Activation::Gelu)]);
         report("linear.forward", dtype, ms[1], "taipan f32", ms[0]);
         let ms = race(&mut [layer.backward(), other.backward()]);
@@ -45,7 +42,7 @@ fn compare(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
 
 /// The product with gelu against the product without.
 fn activation_cost(options: &Options, m: usize, k: usize, n: usize) -> Result<()> {
-    let layer = Layer::new(m, k, n, DType::F32)?;
+    let layer = Layer::new([m, k, n], DType::F32, &Device::Cpu)?;
     // Many short runs make one round.
     let repeated = |activation| -> Contender {
         let layer = &layer;
@@ -56,43 +53,6 @@ fn activation_cost(options: &Options, m: usize, k: usize, n: usize) -> Result<()
     let (ms, baseline_ms) = (ms[0] / 20.0, ms[1] / 20.0);
     options.report(&Row { op: "linear.gelu", shape, dtype, ms, baseline: "no gelu", baseline_ms });
     Ok(())
-}
-
-struct Layer {
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor,
-    dy: Tensor,
-}
-
-impl Layer {
-    fn new(m: usize, k: usize, n: usize, dtype: DType) -> Result<Layer> {
-        let random = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, &Device::Cpu);
-        let w = random(&[k, n], 2)?.scale((k as f64).powf(-0.5))?;
-        Ok(Layer { x: random(&[m, k], 1)?, w, bias: random(&[n], 3)?, dy: random(&[m, n], 4)? })
-    }
-
-    fn forward(&self, activation: Activation) -> Contender<'_> {
-        Box::new(move || {
-            Box::new(move || {
-                linear(&self.x, &self.w, Some(&self.bias), activation).expect("forward");
-            })
-        })
-    }
-
-    /// From saved values: the forward pass is not timed.
-    fn backward(&self) -> Contender<'_> {
-        Box::new(move || {
-            let [x, w, bias] = [&self.x, &self.w, &self.bias].map(|t| t.clone().tracked());
-            let y = linear(&x, &w, Some(&bias), Activation::Gelu).expect("forward");
-            Box::new(move || {
-                let grads = y.backward_from(&self.dy).expect("backward");
-                for leaf in [&x, &w, &bias] {
-                    grads.of(leaf).expect("a gradient");
-                }
-            })
-        })
-    }
 }
 
 /// The product alone, by `gemm`.

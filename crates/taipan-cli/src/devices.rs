@@ -1,0 +1,243 @@
+//! `taipan devices`: what tensors can live on.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::Serialize;
+use taipan::Device;
+use taipan::wgpu::{Adapter, DeviceType, Features};
+
+/// How to print.
+pub enum Format {
+    Text,
+    Json,
+}
+
+/// Print every device; fails after that if [`Device::best`] does.
+pub fn devices(format: Format) -> Result<(), Box<dyn Error>> {
+    let adapters = pollster::block_on(taipan::gpu::adapters());
+    let best = best(&adapters);
+    let list = List::new(&adapters, &best);
+    crate::print(&match format {
+        Format::Text => list.to_string(),
+        Format::Json => serde_json::to_string_pretty(&list)? + "\n",
+    })?;
+    Ok(best.map(drop)?)
+}
+
+#[derive(PartialEq)]
+enum Best {
+    Cpu,
+    Gpu(usize),
+}
+
+/// What [`Device::best`] chooses among the adapters.
+fn best(adapters: &[Adapter]) -> Result<Best, String> {
+    let best = Device::best().map_err(|error| error.to_string())?;
+    let Device::Gpu(gpu) = &best else { return Ok(Best::Cpu) };
+    // Two cards of one model may tell the same of themselves; a number opens the same one again.
+    let is_best = |i: &usize| {
+        adapters[*i].get_info() == *gpu.info()
+            && Device::gpu_named(&i.to_string()).is_ok_and(|named| named == best)
+    };
+    (0..adapters.len()).find(is_best).map(Best::Gpu).ok_or_else(|| {
+        let found = adapters.len();
+        format!("devices: the best is {}, expected one of the {found} adapters", gpu.name())
+    })
+}
+
+/// The keys of `--json` are these fields; what is in bytes there has units in the text.
+#[derive(Serialize)]
+struct List {
+    devices: Vec<Entry>,
+    /// Why there is no best device.
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    kind: &'static str,
+    /// The number that `TAIPAN_ADAPTER` and [`Device::gpu_named`] take.
+    index: Option<usize>,
+    name: String,
+    best: bool,
+    #[serde(flatten)]
+    gpu: Option<Gpu>,
+}
+
+#[derive(Serialize)]
+struct Gpu {
+    backend: &'static str,
+    driver: String,
+    driver_info: String,
+    r#type: &'static str,
+    f16: bool,
+    subgroups: bool,
+    subgroup_min_size: Option<u32>,
+    subgroup_max_size: Option<u32>,
+    timestamps: bool,
+    limits: Limits,
+}
+
+/// Under WebGPU's names.
+#[derive(Serialize)]
+struct Limits {
+    max_buffer_size: u64,
+    max_storage_buffer_binding_size: u64,
+    max_compute_workgroup_storage_size: u32,
+    max_compute_invocations_per_workgroup: u32,
+    max_storage_buffers_per_shader_stage: u32,
+}
+
+const SOFTWARE: &str = "software";
+
+impl List {
+    fn new(adapters: &[Adapter], best: &Result<Best, String>) -> List {
+        let is_best = |device| best.as_ref().is_ok_and(|best| *best == device);
+        let cpu = Entry {
+            kind: Device::Cpu.name(),
+            index: None,
+            name: Device::Cpu.describe(),
+            best: is_best(Best::Cpu),
+            gpu: None,
+        };
+        let gpus = adapters.iter().enumerate().map(|(i, adapter)| Entry {
+            kind: "gpu",
+            index: Some(i),
+            name: adapter.get_info().name,
+            best: is_best(Best::Gpu(i)),
+            gpu: Some(Gpu::new(adapter)),
+        });
+        List {
+            devices: std::iter::once(cpu).chain(gpus).collect(),
+            error: best.as_ref().err().cloned(),
+        }
+    }
+}
+
+impl Gpu {
+    fn new(adapter: &Adapter) -> Gpu {
+        let (info, limits) = (adapter.get_info(), adapter.limits());
+        let has = |feature| adapter.features().contains(feature);
+        let subgroups = has(Features::SUBGROUP);
+        Gpu {
+            backend: info.backend.to_str(),
+            driver: info.driver,
+            driver_info: info.driver_info,
+            r#type: match info.device_type {
+                DeviceType::DiscreteGpu => "discrete",
+                DeviceType::IntegratedGpu => "integrated",
+                DeviceType::VirtualGpu => "virtual",
+                DeviceType::Cpu => SOFTWARE,
+                DeviceType::Other => "other",
+            },
+            f16: has(Features::SHADER_F16),
+            subgroups,
+            subgroup_min_size: subgroups.then_some(info.subgroup_min_size),
+            subgroup_max_size: subgroups.then_some(info.subgroup_max_size),
+            timestamps: has(Features::TIMESTAMP_QUERY),
+            limits: Limits {
+                max_buffer_size: limits.max_buffer_size,
+                max_storage_buffer_binding_size: limits.max_storage_buffer_binding_size,
+                max_compute_workgroup_storage_size: limits.max_compute_workgroup_storage_size,
+                max_compute_invocations_per_workgroup: limits.max_compute_invocations_per_workgroup,
+                max_storage_buffers_per_shader_stage: limits.max_storage_buffers_per_shader_stage,
+            },
+        }
+    }
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.devices.iter().try_for_each(|device| device.fmt(f))
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.best { "  [best]" } else { "" };
+        let (Some(index), Some(gpu)) = (self.index, &self.gpu) else {
+            return writeln!(f, "{}{mark}", self.name);
+        };
+        let name = if self.name.is_empty() { "unnamed" } else { &self.name };
+        writeln!(f, "\ngpu {index}: {name}{mark}")?;
+        let mut line = |what: &str, value: &str| writeln!(f, "  {what:<10}  {value}");
+        if gpu.r#type == SOFTWARE {
+            line("type", &format!("software, used only when named: TAIPAN_ADAPTER={index}"))?;
+        } else {
+            line("type", gpu.r#type)?;
+        }
+        line("backend", gpu.backend)?;
+        line("driver", &gpu.full_driver())?;
+        line("f16", yes_or_no(gpu.f16))?;
+        line("subgroups", &gpu.subgroup_sizes())?;
+        line("timestamps", yes_or_no(gpu.timestamps))?;
+        let limits = &gpu.limits;
+        let buffer = bytes(limits.max_buffer_size);
+        let binding = bytes(limits.max_storage_buffer_binding_size);
+        line("memory", &format!("buffers up to {buffer}, bindings up to {binding}"))?;
+        let memory = bytes(limits.max_compute_workgroup_storage_size.into());
+        let invocations = limits.max_compute_invocations_per_workgroup;
+        line("workgroup", &format!("{invocations} invocations, {memory} of memory"))?;
+        line("kernel", &format!("{} storage buffers", limits.max_storage_buffers_per_shader_stage))
+    }
+}
+
+impl Gpu {
+    /// `llvmpipe, Mesa 22.3.6`; drivers leave out either part.
+    fn full_driver(&self) -> String {
+        match (self.driver.as_str(), self.driver_info.as_str()) {
+            ("", "") => "unknown".into(),
+            (one, "") | ("", one) => one.into(),
+            (driver, info) => format!("{driver}, {info}"),
+        }
+    }
+
+    fn subgroup_sizes(&self) -> String {
+        match (self.subgroup_min_size, self.subgroup_max_size) {
+            (Some(least), Some(most)) if least == most => format!("yes, of {least}"),
+            (Some(least), Some(most)) => format!("yes, of {least} to {most}"),
+            _ => "no".into(),
+        }
+    }
+}
+
+fn yes_or_no(has: bool) -> &'static str {
+    if has { "yes" } else { "no" }
+}
+
+/// `128 MiB`; with one decimal if it is not whole.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (count as f64, 0);
+    // From here on one decimal rounds to 1024.
+    while value >= 1023.95 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value.fract() == 0.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_have_units() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (48 << 10, "48 KiB"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            ((1 << 32) - 1, "4.0 GiB"),
+            (1 << 32, "4 GiB"),
+            (u64::MAX, "16 EiB"),
+        ];
+        for (count, text) in cases {
+            assert_eq!(bytes(count), text, "{count}");
+        }
+    }
+}
