@@ -34,6 +34,8 @@
 //! ```
 //!
 //! - [`Tensor`]: a dense array on a [`Device`], of a [`DType`] chosen at run time.
+//! - [`Device::Cpu`], [`Device::gpu`], [`Device::best`]: where it is. In the program above,
+//!   `let device = Device::best()?;` is all that changes. See [`gpu`] for more.
 //! - [`linear`]: `φ(A·W + bias)` in one pass, with its whole backward pass; [`linear_recomputing`]
 //!   keeps less for it, [`linear_backward`] is the backward pass alone.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`]: gradients.

@@ -22,7 +22,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         binary::programs,
         reduce::programs,
         softmax::programs,
-        linear::gpu::programs,
+        linear::variant::programs,
     ];
     let mut all = crate::gpu::programs(types);
     all.extend(cast::programs(types));

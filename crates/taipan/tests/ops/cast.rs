@@ -2,7 +2,9 @@
 
 use taipan::{DType, Device, Result, Tensor};
 
-use crate::harness::{Array, FLOATS, Random, Values, array, input, input_of, round, tensor};
+use crate::harness::{
+    Array, FLOATS, Random, Values, array, devices, input, input_of, round, tensor,
+};
 
 const ALL: [DType; 6] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::U32, DType::I64];
 
@@ -15,19 +17,30 @@ fn converted(x: f64, dtype: DType) -> f64 {
     }
 }
 
+/// Every pair of these types on every device that has both.
+fn pairs(from: &[DType], to: &[DType]) -> Vec<(Device, DType, DType)> {
+    let mut all = Vec::new();
+    for device in devices() {
+        for &from in from.iter().filter(|&&dtype| device.supports(dtype)) {
+            let to = to.iter().filter(|&&dtype| device.supports(dtype));
+            all.extend(to.map(|&to| (device.clone(), from, to)));
+        }
+    }
+    all
+}
+
 #[test]
 fn every_pair_of_types() -> Result<()> {
-    for from in ALL {
-        for to in ALL {
-            for shape in [&[][..], &[0], &[1], &[3, 5], &[17_000]] {
-                let mut random = Random::named("cast");
-                let x = random.draw(&input_of(shape, Values::Between(-300.0, 300.0)));
-                let x = x.map(|x| converted(x, from));
-                let y = tensor(&x, from, &Device::Cpu).cast(to)?;
-                assert_eq!(y.dtype(), to);
-                for (x, got) in x.data.iter().zip(array(&y).data) {
-                    assert_eq!(got, converted(*x, to), "{x:e} from {from} to {to}");
-                }
+    for (device, from, to) in pairs(&ALL, &ALL) {
+        for shape in [&[][..], &[0], &[1], &[3, 5], &[17_000]] {
+            let mut random = Random::named("cast");
+            let x = random.draw(&input_of(shape, Values::Between(-300.0, 300.0)));
+            let x = x.map(|x| converted(x, from));
+            let y = tensor(&x, from, &device).cast(to)?;
+            assert_eq!(y.dtype(), to);
+            for (x, got) in x.data.iter().zip(array(&y).data) {
+                let on = device.name();
+                assert_eq!(got, converted(*x, to), "{x:e} on {on} from {from} to {to}");
             }
         }
     }
@@ -61,15 +74,14 @@ fn casts_round_to_the_nearest_even() -> Result<()> {
         }
     }
     data.extend([65504.0, 65519.0, 65520.0, 65536.0, 1e39, f64::INFINITY, 1e-40, 1e-50, 0.0]);
-    for from in [DType::F64, DType::F32] {
-        for to in [DType::F16, DType::BF16, DType::F32] {
-            let x: Vec<f64> = data.iter().map(|&x| round(x, from)).collect();
-            let x = Array { shape: vec![x.len()], data: x };
-            let y = array(&tensor(&x, from, &Device::Cpu).cast(to)?);
-            for (x, got) in x.data.iter().zip(y.data) {
-                let want = round(*x, to);
-                assert_eq!(got, want, "{x:e} from {from} to {to}");
-            }
+    let halves = [DType::F16, DType::BF16, DType::F32];
+    for (device, from, to) in pairs(&[DType::F64, DType::F32], &halves) {
+        let x: Vec<f64> = data.iter().map(|&x| round(x, from)).collect();
+        let x = Array { shape: vec![x.len()], data: x };
+        let y = array(&tensor(&x, from, &device).cast(to)?);
+        for (x, got) in x.data.iter().zip(y.data) {
+            let want = round(*x, to);
+            assert_eq!(got, want, "{x:e} on {} from {from} to {to}", device.name());
         }
     }
     Ok(())
@@ -77,17 +89,16 @@ fn casts_round_to_the_nearest_even() -> Result<()> {
 
 #[test]
 fn nan_and_infinity_stay() -> Result<()> {
-    for from in FLOATS {
-        let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+    for (device, from, to) in pairs(&FLOATS, &ALL) {
         let x = Array { shape: vec![3], data: special.to_vec() };
-        let x = tensor(&x, from, &Device::Cpu);
-        for to in FLOATS {
-            let y = array(&x.cast(to)?).data;
-            assert!(y[0].is_nan(), "{from} to {to}: {y:?}");
-            assert_eq!(y[1..], special[1..], "{from} to {to}");
+        let y = array(&tensor(&x, from, &device).cast(to)?).data;
+        let name = format!("on {} from {from} to {to}: {y:?}", device.name());
+        match to {
+            DType::U32 => assert_eq!(y, [0.0, u32::MAX as f64, 0.0], "{name}"),
+            DType::I64 => assert_eq!(y, [0.0, i64::MAX as f64, i64::MIN as f64], "{name}"),
+            _ => assert!(y[0].is_nan() && y[1..] == special[1..], "{name}"),
         }
-        assert_eq!(x.cast(DType::U32)?.read_blocking::<u32>()?, [0, u32::MAX, 0]);
-        assert_eq!(x.cast(DType::I64)?.read_blocking::<i64>()?, [0, i64::MAX, i64::MIN]);
     }
     Ok(())
 }
@@ -106,16 +117,15 @@ fn large_integers_round_once() -> Result<()> {
 #[test]
 fn the_gradient_comes_back_in_the_type_of_the_input() -> Result<()> {
     let mut random = Random::named("cast gradient");
-    for from in FLOATS {
-        for to in FLOATS {
-            let x = random.draw(&input(&[7, 3])).map(|x| round(x, from));
-            let dy = random.draw(&input(&[7, 3])).map(|x| round(x, to));
-            let x = tensor(&x, from, &Device::Cpu).tracked();
-            let grads = x.cast(to)?.backward_from(&tensor(&dy, to, &Device::Cpu))?;
-            let dx = grads.of(&x)?;
-            assert_eq!(dx.dtype(), from);
-            assert_eq!(array(dx), dy.map(|x| round(x, from)), "{from} to {to}");
-        }
+    for (device, from, to) in pairs(&FLOATS, &FLOATS) {
+        let x = random.draw(&input(&[7, 3])).map(|x| round(x, from));
+        let dy = random.draw(&input(&[7, 3])).map(|x| round(x, to));
+        let x = tensor(&x, from, &device).tracked();
+        let grads = x.cast(to)?.backward_from(&tensor(&dy, to, &device))?;
+        let dx = grads.of(&x)?;
+        assert_eq!(dx.dtype(), from);
+        let want = dy.map(|x| round(x, from));
+        assert_eq!(array(dx), want, "on {} from {from} to {to}", device.name());
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use taipan::{Activation, DType, Device, Result, Tensor, linear};
 
-use crate::harness::{Array, array, round, tensor};
+use crate::harness::{Array, array, devices, round, tensor};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -14,11 +14,20 @@ const FAR: [f64; 3] = [1e4, 1e30, INF];
 fn value_and_slope(
     f: impl Fn(&Tensor) -> Result<Tensor>,
     x: f64,
-    dtype: DType,
+    (dtype, device): (DType, &Device),
 ) -> Result<(f64, f64)> {
-    let x = tensor(&Array { shape: vec![1, 1], data: vec![x] }, dtype, &Device::Cpu).tracked();
+    let x = tensor(&Array { shape: vec![1, 1], data: vec![x] }, dtype, device).tracked();
     let y = f(&x)?;
     Ok((y.item()?, y.backward()?.of(&x)?.item()?))
+}
+
+/// Where these types are found.
+fn places(dtypes: [DType; 2]) -> Vec<(DType, Device)> {
+    let of = |device: &Device| {
+        let supported = dtypes.into_iter().filter(|&dtype| device.supports(dtype));
+        supported.map(|dtype| (dtype, device.clone())).collect::<Vec<_>>()
+    };
+    devices().iter().flat_map(of).collect()
 }
 
 /// Check value and slope; NaN is NaN.
@@ -28,13 +37,14 @@ fn expect(
     x: f64,
     (value, slope): (f64, f64),
 ) -> Result<()> {
-    for dtype in [DType::F32, DType::F64] {
-        let got = value_and_slope(&f, x, dtype)?;
+    for (dtype, device) in places([DType::F32, DType::F64]) {
+        let got = value_and_slope(&f, x, (dtype, &device))?;
         let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
         let value = round(value, dtype); // as the input was
         assert!(
             same(got.0, value) && same(got.1, slope),
-            "{name}({x:e}) in {dtype}: value and slope are {got:?}, want {:?}",
+            "{name}({x:e}) on {} in {dtype}: value and slope are {got:?}, want {:?}",
+            device.name(),
             (value, slope)
         );
     }
@@ -101,20 +111,13 @@ fn fused_activations_reach_their_limits() -> Result<()> {
 /// The limits hold in types that cannot hold 1e30, too.
 #[test]
 fn halves_reach_their_limits() -> Result<()> {
-    for dtype in [DType::F16, DType::BF16] {
+    for (dtype, device) in places([DType::F16, DType::BF16]) {
         for activation in Activation::ALL {
             for x in [16384.0, INF] {
-                let [right, left] = limits(activation, x);
-                assert_eq!(
-                    value_and_slope(|x| method(activation, x), x, dtype)?,
-                    right,
-                    "{activation:?} {dtype}"
-                );
-                assert_eq!(
-                    value_and_slope(|x| method(activation, x), -x, dtype)?,
-                    left,
-                    "{activation:?} {dtype}"
-                );
+                for (x, want) in [x, -x].into_iter().zip(limits(activation, x)) {
+                    let got = value_and_slope(|x| method(activation, x), x, (dtype, &device))?;
+                    assert_eq!(got, want, "{activation:?}({x}) on {} in {dtype}", device.name());
+                }
             }
         }
     }
@@ -124,14 +127,16 @@ fn halves_reach_their_limits() -> Result<()> {
 /// A sum too large for an f16 is infinite, and the slope there is that of a large number.
 #[test]
 fn a_sum_too_large_for_f16_has_its_slope() -> Result<()> {
-    for activation in [Activation::Gelu, Activation::GeluErf, Activation::Silu, Activation::Relu] {
-        for (sign, slope) in [(1.0, 1.0), (-1.0, 0.0)] {
-            let x = Tensor::full(&[1, 4], sign * 60000.0, DType::F16, &Device::Cpu)?.tracked();
-            let w = Tensor::ones(&[4, 1], DType::F16, &Device::Cpu)?;
+    let activations = [Activation::Gelu, Activation::GeluErf, Activation::Silu, Activation::Relu];
+    for (_, device) in places([DType::F16; 2]) {
+        for (activation, sign) in activations.into_iter().flat_map(|a| [(a, 1.0), (a, -1.0)]) {
+            let x = Tensor::full(&[1, 4], sign * 60000.0, DType::F16, &device)?.tracked();
+            let w = Tensor::ones(&[4, 1], DType::F16, &device)?;
             let y = linear(&x, &w, None, activation)?;
-            assert_eq!(y.item()?, if sign > 0.0 { INF } else { 0.0 }, "{activation:?}");
+            let (value, slope) = if sign > 0.0 { (INF, 1.0) } else { (0.0, 0.0) };
+            assert_eq!(y.item()?, value, "{activation:?} on {}", device.name());
             let dx = y.backward()?.of(&x)?.clone();
-            assert_eq!(array(&dx).data, [slope; 4], "{activation:?}");
+            assert_eq!(array(&dx).data, [slope; 4], "{activation:?} on {}", device.name());
         }
     }
     Ok(())
@@ -163,14 +168,18 @@ fn nan_gives_nan() -> Result<()> {
 /// One NaN in a row of many does not spread to other rows, nor to the lanes beside it.
 #[test]
 fn nan_and_infinity_stay_in_their_row() -> Result<()> {
-    for activation in Activation::ALL {
-        let mut x = vec![0.5f32; 7 * 5];
-        x[3 * 5 + 2] = f32::NAN;
-        let x = Tensor::new(&x, &[7, 5], &Device::Cpu)?;
-        let w = Tensor::full(&[5, 9], 0.25, DType::F32, &Device::Cpu)?;
-        let y = linear(&x, &w, None, activation)?.read_blocking::<f32>()?;
-        for (i, y) in y.iter().enumerate() {
-            assert_eq!(y.is_nan(), i / 9 == 3, "{activation:?} at {i}: {y}");
+    for device in &devices() {
+        // Few rows and more are kernels of their own.
+        for (activation, rows) in Activation::ALL.into_iter().flat_map(|a| [(a, 7), (a, 20)]) {
+            let mut x = vec![0.5f32; rows * 5];
+            x[3 * 5 + 2] = f32::NAN;
+            let x = Tensor::new(&x, &[rows, 5], device)?;
+            let w = Tensor::full(&[5, 9], 0.25, DType::F32, device)?;
+            let y = linear(&x, &w, None, activation)?.read_blocking::<f32>()?;
+            for (i, y) in y.iter().enumerate() {
+                let name = device.name();
+                assert_eq!(y.is_nan(), i / 9 == 3, "{activation:?} on {name} at {i}: {y}");
+            }
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use taipan::{DType, Device, Element, Result, Tensor, concat};
 
-use crate::harness::{Array, Case, array, check, indices, input};
+use crate::harness::{Array, Case, array, check, devices, indices, input};
 
 /// All orders of `0..n`.
 fn orders(n: usize) -> Vec<Vec<usize>> {
@@ -154,8 +154,8 @@ fn concat_with_itself() {
 /// Integers are moved like floats, exactly.
 #[test]
 fn integers_move_too() -> Result<()> {
-    fn of<T: Element>(values: [T; 6]) -> Result<()> {
-        let x = Tensor::new(&values, &[2, 3], &Device::Cpu)?;
+    fn of<T: Element>(values: [T; 6], device: &Device) -> Result<()> {
+        let x = Tensor::new(&values, &[2, 3], device)?;
         let [a, b, c, d, e, f] = values;
         let read = |x: Tensor| x.read_blocking::<T>();
         assert_eq!(read(x.reshape(&[3, 2])?)?, [a, b, c, d, e, f]);
@@ -164,8 +164,10 @@ fn integers_move_too() -> Result<()> {
         assert_eq!(read(concat(&[&x, &x.slice(1, 0..1)?], 1)?)?, [a, b, c, a, d, e, f, d]);
         Ok(())
     }
-    of([1, 2, u32::MAX, 4, 5, 6])?;
-    of([i64::MIN, -1, i64::MAX, (1 << 53) + 1, 5, 6])
+    for device in &devices() {
+        of([1, 2, u32::MAX, 4, 5, 6], device)?;
+    }
+    of([i64::MIN, -1, i64::MAX, (1 << 53) + 1, 5, 6], &Device::Cpu)
 }
 
 #[test]
@@ -190,13 +192,18 @@ fn arange_counts() -> Result<()> {
 fn constants_fill() -> Result<()> {
     for shape in [&[][..], &[0], &[3], &[2, 3], &[40_000]] {
         let len = indices(shape).len();
-        for (x, value) in [
-            (Tensor::zeros(shape, DType::BF16, &Device::Cpu)?, 0.0),
-            (Tensor::ones(shape, DType::U32, &Device::Cpu)?, 1.0),
-            (Tensor::full(shape, -2.5, DType::F16, &Device::Cpu)?, -2.5),
-            (Tensor::full(shape, -3.0, DType::I64, &Device::Cpu)?, -3.0),
-        ] {
-            assert_eq!(array(&x), Array { shape: shape.to_vec(), data: vec![value; len] });
+        let expect = |x: Tensor, value| {
+            let want = Array { shape: shape.to_vec(), data: vec![value; len] };
+            assert!(array(&x) == want, "{shape:?} of {value} in {}: {x}", x.dtype());
+        };
+        expect(Tensor::zeros(shape, DType::BF16, &Device::Cpu)?, 0.0);
+        expect(Tensor::full(shape, -3.0, DType::I64, &Device::Cpu)?, -3.0);
+        for device in &devices() {
+            expect(Tensor::zeros(shape, DType::F32, device)?, 0.0);
+            expect(Tensor::ones(shape, DType::U32, device)?, 1.0);
+            if device.supports(DType::F16) {
+                expect(Tensor::full(shape, -2.5, DType::F16, device)?, -2.5);
+            }
         }
     }
     Ok(())

@@ -93,14 +93,24 @@ fn all_dimensions() {
     }
 }
 
+/// Every device that has one of these types.
+fn places(dtypes: &[DType]) -> Vec<(Device, DType)> {
+    let of = |device: &Device| {
+        let supported = dtypes.iter().filter(|&&dtype| device.supports(dtype));
+        supported.map(|&dtype| (device.clone(), dtype)).collect::<Vec<_>>()
+    };
+    devices().iter().flat_map(of).collect()
+}
+
 /// Halves are summed in f32: 5000 ones are 5000, not the 2048 or 256 where adding 1 stops
 /// changing a half.
 #[test]
 fn sums_of_halves_are_kept_in_f32() -> Result<()> {
-    for dtype in [DType::F16, DType::BF16] {
+    for (device, dtype) in places(&[DType::F16, DType::BF16]) {
         for (shape, dims) in [(&[5000, 1][..], [0]), (&[1, 5000], [1]), (&[5000, 3], [0])] {
-            let sum = Tensor::ones(shape, dtype, &Device::Cpu)?.sum_dims(&dims)?;
-            assert_eq!(array(&sum).data[0], round(5000.0, dtype), "{shape:?} in {dtype}");
+            let sum = Tensor::ones(shape, dtype, &device)?.sum_dims(&dims)?;
+            let name = device.name();
+            assert_eq!(array(&sum).data[0], round(5000.0, dtype), "{shape:?} on {name} in {dtype}");
         }
     }
     Ok(())
@@ -110,49 +120,53 @@ fn sums_of_halves_are_kept_in_f32() -> Result<()> {
 /// exactly this.
 #[test]
 fn the_gradient_of_a_long_mean_rounds_once() -> Result<()> {
-    let x = Tensor::zeros(&[1_000_000], DType::F16, &Device::Cpu)?.tracked();
-    let dy = Tensor::full(&[], 60_000.0, DType::F16, &Device::Cpu)?;
-    let grads = x.mean()?.backward_from(&dy)?;
-    let (got, want) = (array(grads.of(&x)?).data[0], array(&dy).data[0] / 1e6);
-    let within = crate::harness::tolerance(DType::F16).value * want;
-    assert!((got - want).abs() <= within, "got {got}, want {want}, tolerance {within:e}");
+    for (device, dtype) in places(&[DType::F16]) {
+        let x = Tensor::zeros(&[1_000_000], dtype, &device)?.tracked();
+        let dy = Tensor::full(&[], 60_000.0, dtype, &device)?;
+        let grads = x.mean()?.backward_from(&dy)?;
+        let (got, want) = (array(grads.of(&x)?).data[0], array(&dy).data[0] / 1e6);
+        let within = crate::harness::tolerance(dtype).value * want;
+        let name = device.name();
+        assert!((got - want).abs() <= within, "{name}: {got}, want {want}, tolerance {within:e}");
+    }
     Ok(())
 }
 
 #[test]
 fn equal_maxima_share_the_gradient() -> Result<()> {
-    let x = [1.0, 3.0, 3.0, 2.0, 5.0, 5.0, 5.0, 5.0];
-    let x = Tensor::new(&x, &[2, 4], &Device::Cpu)?.tracked();
-    let dy = Tensor::new(&[6.0, 2.0], &[2], &Device::Cpu)?;
-    let grads = x.max_dims(&[1])?.backward_from(&dy)?;
-    let want = [0.0, 3.0, 3.0, 0.0, 0.5, 0.5, 0.5, 0.5];
-    assert_eq!(grads.of(&x)?.read_blocking::<f64>()?, want);
+    for device in &devices() {
+        let x = [1f32, 3.0, 3.0, 2.0, 5.0, 5.0, 5.0, 5.0];
+        let x = Tensor::new(&x, &[2, 4], device)?.tracked();
+        let dy = Tensor::new(&[6f32, 2.0], &[2], device)?;
+        let grads = x.max_dims(&[1])?.backward_from(&dy)?;
+        let want = [0.0, 3.0, 3.0, 0.0, 0.5, 0.5, 0.5, 0.5];
+        assert_eq!(grads.of(&x)?.read_blocking::<f32>()?, want, "{}", device.name());
+    }
     Ok(())
 }
 
 #[test]
 fn a_nan_is_the_maximum() -> Result<()> {
-    for dtype in FLOATS {
-        for shape in [[40, 1], [1, 40]] {
+    for (device, dtype) in places(&FLOATS) {
+        // Rows and columns, in one piece and in several.
+        for (shape, at) in [[40, 1], [1, 40], [5000, 1], [1, 5000]]
+            .into_iter()
+            .flat_map(|shape| [0, 17, 39].map(|at| (shape, at * shape.iter().max().unwrap() / 40)))
+        {
+            let len = shape[0] * shape[1];
             let dim = usize::from(shape[0] == 1);
-            for at in [0, 17, 39] {
-                let mut data = vec![1.0; 40];
-                data[at] = f64::NAN;
-                data[(at + 5) % 40] = f64::INFINITY;
-                let x = Array { shape: shape.to_vec(), data };
-                let x = tensor(&x, dtype, &Device::Cpu).tracked();
-                let max = x.max_dims(&[dim])?;
-                assert!(max.item()?.is_nan(), "{shape:?} in {dtype} at {at}: {max}");
-                assert_eq!(x.argmax(dim)?.item()?, at as f64, "{shape:?} in {dtype}");
-                let grads = max.backward_from(&tensor(
-                    &Array { shape: vec![1], data: vec![2.0] },
-                    dtype,
-                    &Device::Cpu,
-                ))?;
-                let dx = array(grads.of(&x)?).data;
-                let want: Vec<f64> = (0..40).map(|i| if i == at { 2.0 } else { 0.0 }).collect();
-                assert_eq!(dx, want, "{shape:?} in {dtype} at {at}");
-            }
+            let name = format!("{shape:?} on {} in {dtype} at {at}", device.name());
+            let mut data = vec![1.0; len];
+            data[at] = f64::NAN;
+            data[(at + 5) % len] = f64::INFINITY;
+            let x = tensor(&Array { shape: shape.to_vec(), data }, dtype, &device).tracked();
+            let max = x.max_dims(&[dim])?;
+            assert!(max.item()?.is_nan(), "{name}: {max}");
+            assert_eq!(x.argmax(dim)?.item()?, at as f64, "{name}");
+            let dy = tensor(&Array { shape: vec![1], data: vec![2.0] }, dtype, &device);
+            let dx = array(max.backward_from(&dy)?.of(&x)?).data;
+            let want: Vec<f64> = (0..len).map(|i| if i == at { 2.0 } else { 0.0 }).collect();
+            assert!(dx == want, "{name}: the gradient");
         }
     }
     Ok(())
@@ -160,9 +174,11 @@ fn a_nan_is_the_maximum() -> Result<()> {
 
 #[test]
 fn the_largest_of_infinities() -> Result<()> {
-    let x = Tensor::new(&[f32::NEG_INFINITY; 6], &[2, 3], &Device::Cpu)?;
-    assert_eq!(x.max()?.item()?, f64::NEG_INFINITY);
-    assert_eq!(x.argmax(1)?.read_blocking::<u32>()?, [0, 0]);
+    for device in &devices() {
+        let x = Tensor::new(&[f32::NEG_INFINITY; 6], &[2, 3], device)?;
+        assert_eq!(x.max()?.item()?, f64::NEG_INFINITY);
+        assert_eq!(x.argmax(1)?.read_blocking::<u32>()?, [0, 0]);
+    }
     Ok(())
 }
 

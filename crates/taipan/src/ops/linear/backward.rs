@@ -3,10 +3,11 @@
 //! With `pre = x·w + bias`, `y = φ(pre)` and `grad_pre = dy ⊙ φ'(pre)`:
 //! `dx = grad_pre·wᵀ`, `dw = xᵀ·grad_pre`, `dbias` is `grad_pre` summed over its rows.
 //!
-//! `grad_pre` gets no memory of its own. Where sums have the type of the elements and nobody else
-//! holds what was kept, it takes that one's place, in one pass. Otherwise each product computes it
-//! while packing its operand: then it is not rounded to the smaller type, either. `dbias` is summed
-//! from what was packed for `dw`.
+//! On the CPU `grad_pre` gets no memory of its own. Where sums have the type of the elements and nobody
+//! else holds what was kept, it takes that one's place, in one pass. Otherwise each product computes
+//! it while packing its operand: then it is not rounded to the smaller type, either. On a GPU it is
+//! computed once, in f32, or by the product if that is as fast. On both, `dbias` is summed from what
+//! was packed, or staged, for `dw`.
 
 use std::sync::Arc;
 
@@ -48,10 +49,14 @@ impl<'a> Backward<'a> {
         specs: &'a [Spec],
         dy: &Tensor,
         kept: Option<Tensor>,
+        products: usize,
     ) -> Result<Self> {
         let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
         let (dy, kept) = match kept {
-            Some(kept) => grad_pre(kept, dy, op.function, sizes)?,
+            Some(kept) => {
+                let in_product = products == 1 && sizes.k <= gpu::FEW;
+                grad_pre(kept, dy, op.function, in_product)?
+            }
             None => (dy.detached(), None),
         };
         Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, kept })
@@ -97,17 +102,17 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// `grad_pre` in place of `dy`, where it is best computed once. Otherwise `dy` and `kept` as they
-/// are, for the products to compute it from.
+/// `grad_pre` in place of `dy`. Or `dy` and `kept` as they are, for the products to compute it from:
+/// on a GPU if they do it as well, on the CPU if it cannot overwrite `kept`.
 fn grad_pre(
     kept: Tensor,
     dy: &Tensor,
     function: Function,
-    sizes: Sizes,
+    in_product: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
     match (&kept.storage, &dy.storage, dy.device()) {
         (Storage::Gpu(kept_buffer), Storage::Gpu(dy_buffer), Device::Gpu(gpu)) => {
-            if sizes.k <= gpu::FEW {
+            if in_product {
                 return Ok((dy.detached(), Some(kept)));
             }
             let spec = dy.spec.with_dtype(OP, DType::F32)?;

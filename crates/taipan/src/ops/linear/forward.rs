@@ -58,7 +58,8 @@ impl Op for Linear {
             (SlopeFrom::Kept, Kept::Output) => Some(saved.take_output(0)),
             (SlopeFrom::Kept, Kept::Input) => Some(saved.take_output(1)),
         };
-        let backward = Backward::new(self, &saved.specs, &dys[0], kept)?;
+        let products = saved.needs[..2].iter().filter(|needed| **needed).count();
+        let backward = Backward::new(self, &saved.specs, &dys[0], kept, products)?;
         let mut grads = vec![None; saved.specs.len()];
         let needs_bias = saved.needs.get(2) == Some(&true);
         if saved.needs[0] {

@@ -2,7 +2,8 @@
 
 mod backward;
 mod forward;
-pub(super) mod gpu;
+mod gpu;
+pub(super) mod variant;
 
 use self::backward::Backward;
 use self::forward::{Linear, SlopeFrom};
@@ -169,7 +170,7 @@ pub fn linear_backward<'a>(
     let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::detached).collect();
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let kept = op.kept_again(&inputs)?;
-    let backward = Backward::new(&op, &specs, dy, kept)?;
+    let backward = Backward::new(&op, &specs, dy, kept, 2)?;
     let dx = backward.dx(w)?;
     let (dw, dbias) = backward.dw(x, bias.is_some())?;
     Ok(LinearGrads { dx, dw, dbias })
