@@ -245,6 +245,7 @@ impl Tensor {
             self.shape()
         );
         dy.dtype().ensure(self.dtype(), OP, "the upstream")?;
+        dy.device().ensure(self.device(), OP, "the upstream")?;
         let Some(edge) = &self.edge else {
             let why = "the tensor does not depend on any tracked tensor".into();
             return Err(Error::Gradient { op: OP, why });

@@ -1,7 +1,6 @@
 //! Where tensors live.
 
 use crate::DType;
-#[cfg(not(target_family = "wasm"))]
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 
@@ -64,6 +63,23 @@ impl Device {
         match self {
             Device::Cpu => "cpu".into(),
             Device::Gpu(gpu) => format!("gpu {}", gpu.name()),
+        }
+    }
+
+    /// An error unless `self`, where `op`'s input `name` is, is `expected`.
+    pub(crate) fn ensure(&self, expected: &Device, op: &'static str, name: &str) -> Result<()> {
+        if self == expected {
+            return Ok(());
+        }
+        let why = format!("{name} is on {}, expected {}", self.full_name(), expected.full_name());
+        Err(Error::Device { op, why })
+    }
+
+    /// An error unless tensors of this type can live here.
+    pub(crate) fn ensure_type(&self, op: &'static str, dtype: DType) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Gpu(gpu) => gpu.ensure_type(op, "the element type", dtype),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Finding an adapter and opening it.
 
+use std::sync::OnceLock;
 #[cfg(not(target_family = "wasm"))]
 use std::sync::{Mutex, Weak};
 
@@ -28,11 +29,16 @@ pub enum Capabilities {
 
 /// The adapters of this machine, in the order of their numbers. A browser shows one at most.
 pub async fn adapters() -> Vec<wgpu::Adapter> {
-    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
-    descriptor.backends = Backends::PRIMARY;
-    // Validation layers are for those who write drivers' bugs down, and not installed elsewhere.
-    descriptor.flags = wgpu::InstanceFlags::empty();
-    wgpu::Instance::new(descriptor).enumerate_adapters(Backends::PRIMARY).await
+    // One for all: what belongs to one instance is nothing to another, not even a mistake.
+    static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+    let instance = INSTANCE.get_or_init(|| {
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        descriptor.backends = Backends::PRIMARY;
+        // No validation layers: they are for those who write drivers.
+        descriptor.flags = wgpu::InstanceFlags::empty();
+        wgpu::Instance::new(descriptor)
+    });
+    instance.enumerate_adapters(Backends::PRIMARY).await
 }
 
 impl Gpu {

@@ -78,7 +78,9 @@ impl GpuBuffer {
         ensure!(op, size >= padded(bytes) as u64, "the buffer has {size} bytes, expected {bytes}");
         ensure!(op, usage.contains(wanted), "the buffer's usage is {usage:?}, expected {wanted:?}");
         gpu.ensure_size(op, bytes)?;
-        Ok(GpuBuffer { device: Device::Gpu(gpu.clone()), buffer, bytes, class: None })
+        let buffer = GpuBuffer { device: Device::Gpu(gpu.clone()), buffer, bytes, class: None };
+        gpu.ensure_own(op, &buffer)?;
+        Ok(buffer)
     }
 
     /// Where it is.

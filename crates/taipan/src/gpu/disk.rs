@@ -12,8 +12,8 @@ const EVERY: Duration = Duration::from_secs(2);
 pub(super) struct Disk {
     cache: wgpu::PipelineCache,
     path: PathBuf,
-    /// Bytes in the file.
-    stored: usize,
+    /// The checksum of the file.
+    stored: Option<u64>,
     /// Whether there are pipelines that were not yet saved, and when some were.
     unsaved: bool,
     saved: Option<Instant>,
@@ -35,7 +35,7 @@ impl Disk {
         // SAFETY: the data is what `save` wrote, which was what the cache gave: `load` compares
         // checksums. wgpu itself refuses what another adapter or driver made.
         let cache = unsafe { device.create_pipeline_cache(&descriptor) };
-        let stored = data.map_or(0, |data| data.len());
+        let stored = data.as_deref().map(checksum);
         Some(Disk { cache, path, stored, unsaved: false, saved: None })
     }
 
@@ -55,8 +55,10 @@ impl Disk {
     /// The file is a convenience: where it cannot be written, the next run compiles again.
     fn write(&mut self) {
         (self.unsaved, self.saved) = (false, Some(Instant::now()));
-        if let Some(data) = self.cache.get_data().filter(|data| data.len() != self.stored) {
-            self.stored = data.len();
+        let Some(data) = self.cache.get_data() else { return };
+        let sum = Some(checksum(&data));
+        if sum != self.stored {
+            self.stored = sum;
             let _ = store(&self.path, &data);
         }
     }

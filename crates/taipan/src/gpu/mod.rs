@@ -191,6 +191,9 @@ impl Gpu {
 
     /// An error if something went wrong since the last one.
     fn check(&self, op: &'static str) -> Result<()> {
+        // Natively a loss is told only to those who ask.
+        #[cfg(not(target_family = "wasm"))]
+        let _ = self.0.device.poll(wgpu::PollType::Poll);
         self.0.faults.check(op)
     }
 }

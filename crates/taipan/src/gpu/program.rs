@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use super::fault::scoped;
 use super::recorder::{Dispatch, MOST_PARAMS};
-use super::{Binding, Gpu, lock};
+use super::{Binding, Gpu, GpuBuffer, lock};
 use crate::DType;
 use crate::error::{Error, Result, ensure};
 
@@ -280,6 +280,22 @@ impl Gpu {
         let compiled = Compiled { pipeline, buffers: buffers.clone() };
         programs.compiled.insert(program, compiled.clone());
         Ok(compiled)
+    }
+
+    /// An error unless kernels of this GPU can bind the buffer.
+    pub(super) fn ensure_own(&self, op: &'static str, buffer: &GpuBuffer) -> Result<()> {
+        let layout = lock(&self.0.programs).layout(&self.0.device, 1, 0);
+        let bind = |device: &wgpu::Device| {
+            device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: Some(op),
+                layout: &layout,
+                entries: &[entry((0, &buffer.all()))],
+            })
+        };
+        let bound = scoped(&self.0.device, wgpu::ErrorFilter::Validation, bind);
+        bound
+            .map(drop)
+            .map_err(|why| Error::Device { op, why: format!("the buffer is refused: {why}") })
     }
 
     /// Keep what was compiled for the next run of the program.

@@ -69,12 +69,10 @@ impl Tensor {
             data.len(),
             spec.len()
         );
+        device.ensure_type(OP, T::DTYPE)?;
         let storage = match device {
             Device::Cpu => Storage::Cpu(Arc::new(CpuBuffer::from_slice(OP, data)?)),
-            Device::Gpu(gpu) => {
-                gpu.ensure_type(OP, "the element type", T::DTYPE)?;
-                Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?))
-            }
+            Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?)),
         };
         Ok(Tensor::of(spec, storage))
     }
@@ -115,7 +113,7 @@ impl Tensor {
             return Tensor::from_fn(op, shape, dtype, device, |_| value);
         };
         let spec = Spec::new(op, shape, dtype)?;
-        gpu.ensure_type(op, "the element type", dtype)?;
+        device.ensure_type(op, dtype)?;
         let buffer = gpu.scratch(op, spec.bytes())?;
         let mut word = [0; 4];
         with_dtype!(dtype, T: Element => {
@@ -138,6 +136,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         use crate::cpu::threads::{GRAIN, for_pieces};
         let spec = Spec::new(op, shape, dtype)?;
+        device.ensure_type(op, dtype)?;
         let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
         with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
             for (i, x) in piece.iter_mut().enumerate() {
@@ -185,9 +184,9 @@ impl Tensor {
         if from == device {
             return Ok(self.clone());
         }
+        device.ensure_type(OP, self.dtype())?;
         let storage = match (&self.storage, device) {
             (Storage::Cpu(buffer), Device::Gpu(gpu)) => {
-                gpu.ensure_type(OP, "the element type", self.dtype())?;
                 Storage::Gpu(Arc::new(gpu.upload(OP, buffer.bytes())?))
             }
             (Storage::Cpu(_), Device::Cpu) => unreachable!("the same device"),

@@ -167,6 +167,7 @@ pub fn linear_backward<'a>(
     let (found, expected) = (dy.shape(), result.shape());
     ensure!(OP, found == expected, "the upstream is {found:?}, expected {expected:?}");
     dy.dtype().ensure(result.dtype(), OP, "the upstream")?;
+    dy.device().ensure(x.device(), OP, "the upstream")?;
     let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::detached).collect();
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let kept = op.kept_again(&inputs)?;

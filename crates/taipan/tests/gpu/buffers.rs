@@ -1,0 +1,267 @@
+//! Memory on a GPU.
+
+use half::f16;
+use taipan::gpu::{Capabilities, Gpu, Memory};
+use taipan::{Activation, DType, Device, Element, Error, Result, Tensor, linear, wgpu};
+
+use crate::harness::{Random, array, input, tensor};
+use crate::{adapter, floats, fresh, open, read, shared};
+
+#[test]
+fn memory_in_use_is_counted_and_comes_back() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = Device::Gpu(gpu.clone());
+    assert_eq!(gpu.memory(), Memory::default());
+    const BYTES: usize = 4 << 20;
+    let make = || Tensor::zeros(&[BYTES / 4], DType::F32, &device);
+    let x = make()?;
+    assert_eq!(gpu.memory(), Memory { used: BYTES, cached: 0, peak: BYTES });
+    let (clone, reshaped) = (x.clone(), x.reshape(&[2, BYTES / 8])?);
+    assert_eq!(gpu.memory().used, BYTES, "these share");
+    let y = make()?;
+    assert_eq!(gpu.memory(), Memory { used: 2 * BYTES, cached: 0, peak: 2 * BYTES });
+    drop((x, clone));
+    assert_eq!(gpu.memory().used, 2 * BYTES, "one is left");
+    drop(reshaped);
+    assert_eq!(gpu.memory(), Memory { used: BYTES, cached: BYTES, peak: 2 * BYTES });
+    let before = gpu.work().allocations;
+    let z = make()?;
+    assert_eq!(gpu.work().allocations, before, "what waits is used again");
+    assert_eq!(gpu.memory(), Memory { used: 2 * BYTES, cached: 0, peak: 2 * BYTES });
+    drop((y, z));
+    assert_eq!(gpu.memory(), Memory { used: 0, cached: 2 * BYTES, peak: 2 * BYTES });
+    Ok(())
+}
+
+/// Buffers of the first steps serve all others, also those that values are read through.
+#[test]
+fn training_allocates_nothing_after_the_first_steps() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = Device::Gpu(gpu.clone());
+    for dtype in floats(&gpu) {
+        let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, &device);
+        let (x, target) = (randn(&[96, 40], 1)?, randn(&[96, 70], 2)?);
+        let mut w = randn(&[40, 70], 3)?.scale(0.1)?.tracked();
+        let mut bias = randn(&[70], 4)?.tracked();
+        let mut step = || -> Result<f64> {
+            let error = linear(&x, &w, Some(&bias), Activation::Gelu)?.sub(&target)?;
+            let loss = error.mul(&error)?.mean()?;
+            let grads = loss.backward()?;
+            for p in [&mut w, &mut bias] {
+                *p = p.detached().sub(&grads.of(p)?.scale(2.0)?)?.tracked();
+            }
+            loss.item()
+        };
+        let first = step()?;
+        (0..2).try_for_each(|_| step().map(drop))?;
+        let before = (gpu.work().allocations, gpu.memory());
+        let mut last = first;
+        for _ in 0..20 {
+            last = step()?;
+        }
+        assert_eq!((gpu.work().allocations, gpu.memory()), before, "{dtype}");
+        assert!(last < 0.9 * first, "{dtype}: the loss was {first} and is {last}");
+    }
+    Ok(())
+}
+
+/// A fixed number of bits for each position.
+fn bits(i: usize) -> u32 {
+    (i as u32).wrapping_mul(2_654_435_761).rotate_left(7)
+}
+
+#[test]
+fn every_length_of_every_type_goes_and_comes_back() -> Result<()> {
+    fn check<T: Element>(device: &Device, value: impl Fn(usize) -> T) -> Result<()> {
+        for len in (0..9).chain([63, 64, 65, 127, 129, 255, 257, 1001, 65_537]) {
+            let data: Vec<T> = (0..len).map(&value).collect();
+            let x = Tensor::new(&data, &[len], device)?;
+            assert_eq!(x.read_blocking::<T>()?, data, "{len} of {}", T::DTYPE);
+            let copied = x.to(&Device::Cpu)?;
+            assert_eq!(copied.read_blocking::<T>()?, data, "{len} of {} moved", T::DTYPE);
+            // Constants are written by a kernel, in words.
+            let ones = Tensor::ones(&[len], T::DTYPE, device)?.read_blocking::<T>()?;
+            assert_eq!(ones, vec![T::of_i64(1); len], "{len} ones of {}", T::DTYPE);
+            if len > 0 {
+                let last = x.slice(0, len - 1..len)?;
+                assert_eq!(last.read_blocking::<T>()?, data[len - 1..], "the end of {len}");
+            }
+        }
+        Ok(())
+    }
+    let Some(gpu) = shared() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    check(device, bits)?;
+    check(device, |i| bits(i) as f32)?;
+    if device.supports(DType::F16) {
+        check(device, |i| f16::from_f32((bits(i) >> 16) as f32))?;
+    }
+    Ok(())
+}
+
+/// Not a bit is changed by moving it: NaNs keep theirs, small numbers are not flushed.
+#[test]
+fn moving_keeps_every_bit() -> Result<()> {
+    let Some(gpu) = shared() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let special = [0, 1 << 31, 1, 0x7f_ffff, 0x7f80_0001, 0x7fc0_1234, 0xff80_0000, 0xffff_ffff];
+    let data: Vec<f32> = special.into_iter().map(f32::from_bits).collect();
+    let there = Tensor::new(&data, &[8], device)?;
+    let bits = |x: &Tensor| read(x).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&there), special);
+    assert_eq!(bits(&there.to(&Device::Cpu)?), special);
+    assert_eq!(bits(&Tensor::new(&data, &[8], &Device::Cpu)?.to(device)?), special);
+    if device.supports(DType::F16) {
+        let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+        let back = Tensor::new(&all, &[1 << 16], device)?.read_blocking::<f16>()?;
+        assert!(back.iter().map(|x| x.to_bits()).eq(0..=u16::MAX));
+    }
+    Ok(())
+}
+
+/// Transfers are made in pieces of 64 MiB.
+#[test]
+fn tensors_larger_than_a_piece_of_a_transfer() -> Result<()> {
+    let Some(gpu) = shared() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let data: Vec<u32> = (0..(16 << 20) + 12_345).map(bits).collect();
+    let x = Tensor::new(&data, &[data.len()], device)?;
+    assert!(x.read_blocking::<u32>()? == data, "u32");
+    drop(x);
+    if device.supports(DType::F16) {
+        // The piece behind the first is no whole number of words.
+        let len = (32 << 20) + 3;
+        let data: Vec<u16> = (0..len).map(|i| bits(i) as u16).collect();
+        let halves: Vec<f16> = data.iter().copied().map(f16::from_bits).collect();
+        let back = Tensor::new(&halves, &[len], device)?.read_blocking::<f16>()?;
+        assert!(back.iter().map(|x| x.to_bits()).eq(data), "f16");
+    }
+    Ok(())
+}
+
+/// The message of a failure on the device.
+#[track_caller]
+fn reason<T>(result: Result<T>, expected: &'static str) -> String {
+    match result {
+        Err(Error::Device { op, why }) if op == expected => why,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("{expected} is not refused"),
+    }
+}
+
+fn expect_too_large(gpu: &Gpu) -> Result<()> {
+    let device = Device::Gpu(gpu.clone());
+    let limit = gpu.limits().max_storage_buffer_binding_size;
+    let most = (limit / 4) as usize; // words
+    let before = (gpu.memory(), gpu.work());
+    let too_large = |bytes: usize| {
+        let name = gpu.name();
+        format!(
+            "a tensor of {bytes} bytes exceeds max_storage_buffer_binding_size of {name}, which is {limit}"
+        )
+    };
+    let why = reason(Tensor::zeros(&[most + 1], DType::F32, &device), "zeros");
+    assert_eq!(why, too_large(4 * most + 4));
+    assert_eq!((gpu.memory(), gpu.work()), before, "nothing was done");
+    // Results too large although the inputs are not.
+    let side = most.isqrt() + 1;
+    let (tall, wide) = (
+        Tensor::ones(&[side, 1], DType::F32, &device)?,
+        Tensor::ones(&[1, side], DType::F32, &device)?,
+    );
+    assert_eq!(reason(tall.add(&wide), "add"), too_large(4 * side * side));
+    assert_eq!(reason(tall.matmul(&wide), "matmul"), too_large(4 * side * side));
+    assert_eq!(tall.sum()?.item()?, side as f64, "afterwards all is well");
+    Ok(())
+}
+
+#[test]
+fn too_large_a_tensor_is_refused_with_the_limit() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    expect_too_large(&gpu)?;
+    expect_too_large(&open(Capabilities::WebGpu).expect("not skipped"))
+}
+
+/// A device whose buffers are smaller than what could be bound.
+#[test]
+fn too_large_a_buffer_is_refused_with_the_limit() -> Result<()> {
+    let Some(gpu) = shared() else { return Ok(()) };
+    let descriptor = wgpu::DeviceDescriptor {
+        required_limits: wgpu::Limits { max_buffer_size: 1 << 20, ..Default::default() },
+        ..Default::default()
+    };
+    let (device, queue) = pollster::block_on(adapter(&gpu).request_device(&descriptor)).unwrap();
+    let gpu = Gpu::on(&device, &queue)?;
+    let device = Device::Gpu(gpu.clone());
+    let why = reason(Tensor::zeros(&[(1 << 18) + 1], DType::F32, &device), "zeros");
+    let want = format!(
+        "a tensor of 1048580 bytes exceeds max_buffer_size of {}, which is 1048576",
+        gpu.name()
+    );
+    assert_eq!(why, want);
+    // Sizes are rounded up, but not beyond the limit.
+    for words in [1 << 18, (1 << 18) - 1, (1 << 18) - 9000] {
+        let ones = Tensor::ones(&[words], DType::U32, &device)?;
+        assert_eq!(ones.read_blocking::<u32>()?, vec![1; words]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tensor_as_large_as_the_limit_works() -> Result<()> {
+    // 128 MiB, on every adapter.
+    let Some(gpu) = open(Capabilities::WebGpu) else { return Ok(()) };
+    let device = Device::Gpu(gpu.clone());
+    let len = (gpu.limits().max_storage_buffer_binding_size / 4) as usize;
+    let x = Tensor::full(&[len], 0.5, DType::F32, &device)?;
+    let ends = |x: &Tensor| -> Result<[f64; 2]> {
+        Ok([x.slice(0, 0..1)?.item()?, x.slice(0, len - 1..len)?.item()?])
+    };
+    assert_eq!(ends(&x)?, [0.5; 2]);
+    assert_eq!(x.mean()?.item()?, 0.5);
+    assert_eq!(ends(&x.scale(3.0)?)?, [1.5; 2]);
+    Ok(())
+}
+
+/// Another size at each step: buffers of earlier sizes make room.
+#[test]
+fn sizes_do_not_pile_up() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = Device::Gpu(gpu.clone());
+    const MOST: usize = 2 << 20; // words
+    let step = |words: usize| -> Result<()> {
+        let x = Tensor::ones(&[words], DType::F32, &device)?;
+        assert_eq!(x.sum()?.item()?, words as f64);
+        Ok(())
+    };
+    step(MOST)?;
+    let peak = gpu.memory().peak;
+    for i in 1..30 {
+        step(MOST - i * 50_000)?;
+        let memory = gpu.memory();
+        assert_eq!(memory.peak, peak, "no step takes more than the first");
+        assert!(memory.used + memory.cached <= peak + peak / 4, "step {i}: {memory:?}");
+    }
+    assert_eq!(gpu.memory().used, 0);
+    Ok(())
+}
+
+/// Values are right although each buffer was another tensor's a moment before, whose launches
+/// may not have begun.
+#[test]
+fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let mut random = Random::named("used again");
+    let mut sums = Vec::new();
+    let mut wants = Vec::new();
+    for _ in 0..40 {
+        let x = random.draw(&input(&[1000])).map(|x| (x * 100.0).round());
+        // Uploaded into the buffer that the step before is yet to read.
+        sums.push(tensor(&x, DType::F32, device).scale(2.0)?.sum()?);
+        wants.push(2.0 * x.data.iter().sum::<f64>());
+    }
+    let got: Vec<f64> = sums.iter().map(|x| array(x).data[0]).collect();
+    assert_eq!(got, wants);
+    Ok(())
+}
