@@ -11,7 +11,7 @@ const HIDDEN: usize = 256;
 const STEPS: usize = 600;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let device = Device::Cpu;
+    let device = Device::best()?;
     println!("two spirals, {POINTS} points; 2 → {HIDDEN} → 1 with gelu; {}", device.describe());
     let (x, label) = spirals(&device)?;
     let mut network = Network::new(&device)?;

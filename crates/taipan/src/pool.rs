@@ -49,6 +49,11 @@ impl<B> Pool<B> {
         self.trim(0)
     }
 
+    /// A buffer is no longer in use, and will not be again.
+    pub(crate) fn lose(&mut self, size: usize) {
+        self.live -= size;
+    }
+
     /// What is in use, what waits, and the most that was in use at a time.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
         (self.live, self.cached, self.peak)

@@ -14,9 +14,6 @@ use crate::error::{Error, Result};
 
 const OP: &str = "gpu";
 
-/// Elements are numbered by `u32`, the smallest is two bytes: within this, none is out of reach.
-const MOST_BYTES: u64 = (1 << 32) - 256;
-
 /// What of an adapter is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capabilities {
@@ -51,10 +48,6 @@ impl Gpu {
             }
             Capabilities::WebGpu => (Features::empty(), Limits::default()),
         };
-        let limits = Limits {
-            max_storage_buffer_binding_size: limits.max_storage_buffer_binding_size.min(MOST_BYTES),
-            ..limits
-        };
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("taipan"),
             required_features: features,
@@ -70,7 +63,7 @@ impl Gpu {
         Gpu::new(device, queue, faults)
     }
 
-    /// The adapter that `TAIPAN_ADAPTER` names, or else `name`, or else the best that is not
+    /// The adapter `name`, or else the one that `TAIPAN_ADAPTER` names, or else the best that is not
     /// software; with `TAIPAN_LIMITS=default` as a browser would offer it. The same adapter is the
     /// same `Gpu` as long as somebody holds it.
     #[cfg(not(target_family = "wasm"))]
@@ -90,7 +83,7 @@ impl Gpu {
         let mut open = super::lock(&OPEN);
         open.retain(|(_, gpu)| gpu.strong_count() > 0);
         let found = open.iter().find(|(k, _)| *k == key).and_then(|(_, gpu)| gpu.upgrade());
-        if let Some(gpu) = found.map(Gpu).filter(|gpu| gpu.check(OP).is_ok()) {
+        if let Some(gpu) = found.map(Gpu).filter(|gpu| !gpu.is_lost()) {
             return Ok(Some(gpu));
         }
         open.retain(|(k, _)| *k != key);

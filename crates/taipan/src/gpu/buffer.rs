@@ -75,7 +75,8 @@ impl GpuBuffer {
     ) -> Result<GpuBuffer> {
         let wanted = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
         let (size, usage) = (buffer.size(), buffer.usage());
-        ensure!(op, size >= padded(bytes) as u64, "the buffer has {size} bytes, expected {bytes}");
+        let least = padded(bytes);
+        ensure!(op, size >= least as u64, "the buffer has {size} bytes, expected {least} or more");
         ensure!(op, usage.contains(wanted), "the buffer's usage is {usage:?}, expected {wanted:?}");
         gpu.ensure_size(op, bytes)?;
         let buffer = GpuBuffer { device: Device::Gpu(gpu.clone()), buffer, bytes, class: None };
@@ -106,30 +107,21 @@ impl GpuBuffer {
 
     /// Copy the contents to the host.
     pub(crate) async fn read(&self, op: &'static str, out: &mut [u8]) -> Result<()> {
+        const USAGE: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
         let gpu = self.gpu();
         gpu.check(op)?;
         for (i, piece) in out.chunks_mut(PIECE).enumerate() {
-            let staging =
-                gpu.take(op, piece.len(), BufferUsages::MAP_READ | BufferUsages::COPY_DST)?;
+            let (class, staging) = gpu.take(op, piece.len(), USAGE)?;
             let size = padded(piece.len()) as BufferAddress;
-            lock(&gpu.0.recorder).copy(&gpu.0, &self.buffer, (i * PIECE) as u64, &staging.1, size);
-            let (done, mapped) = callback();
-            staging.1.map_async(wgpu::MapMode::Read, ..size, done);
-            // Natively this completes the mapping; in a browser it does nothing, and the await
-            // yields to the browser until the mapping is there.
-            let polled = gpu.0.device.poll(wgpu::PollType::wait_indefinitely());
-            let mapped = match polled {
-                Ok(_) => mapped.await.map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
-            gpu.check(op)?;
-            let fail = |why: String| Error::Device { op, why };
-            mapped.map_err(fail)?;
-            let view = staging.1.get_mapped_range(..size).map_err(|e| fail(e.to_string()))?;
-            piece.copy_from_slice(&view[..piece.len()]);
-            drop(view);
-            staging.1.unmap();
-            gpu.give(staging, BufferUsages::MAP_READ);
+            lock(&gpu.0.recorder).copy(&gpu.0, &self.buffer, (i * PIECE) as u64, &staging, size);
+            match gpu.read_mapped(op, &staging, piece).await {
+                Ok(()) => gpu.give((class, staging), USAGE),
+                Err(error) => {
+                    // It may be mapped, now or later: nobody uses it again.
+                    lock(&gpu.0.buffers).pool(USAGE).lose(class);
+                    return Err(error);
+                }
+            }
         }
         gpu.save_pipelines();
         Ok(())
@@ -153,6 +145,34 @@ impl Gpu {
         Ok(GpuBuffer { device: Device::Gpu(self.clone()), buffer, bytes, class: Some(class) })
     }
 
+    /// Copy from a buffer that can be mapped, once all that was submitted is done.
+    async fn read_mapped(
+        &self,
+        op: &'static str,
+        buffer: &wgpu::Buffer,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let size = padded(out.len()) as BufferAddress;
+        let (done, mapped) = callback();
+        let asked = scoped(&self.0.device, wgpu::ErrorFilter::Validation, |_| {
+            buffer.map_async(wgpu::MapMode::Read, ..size, done)
+        });
+        // Natively this completes the mapping; in a browser it does nothing, and the await yields
+        // to the browser until the mapping is there.
+        let polled = self.0.device.poll(wgpu::PollType::wait_indefinitely());
+        self.check(op)?;
+        let fail = |why: String| Error::Device { op, why };
+        asked.map_err(fail)?;
+        polled.map_err(|error| fail(error.to_string()))?;
+        mapped.await.map_err(|error| fail(error.to_string()))?;
+        self.check(op)?;
+        let view = buffer.get_mapped_range(..size).map_err(|error| fail(error.to_string()))?;
+        out.copy_from_slice(&view[..out.len()]);
+        drop(view);
+        buffer.unmap();
+        Ok(())
+    }
+
     /// A copy of `data`.
     pub(crate) fn upload(&self, op: &'static str, data: &[u8]) -> Result<GpuBuffer> {
         let target = self.scratch(op, data.len())?;
@@ -162,14 +182,18 @@ impl Gpu {
         for (i, piece) in data.chunks(PIECE).enumerate() {
             let at = (i * PIECE) as BufferAddress;
             let (whole, rest) = piece.split_at(piece.len() / 4 * 4);
-            self.0.queue.write_buffer(&target.buffer, at, whole);
-            if !rest.is_empty() {
-                let mut last = [0; 4];
-                last[..rest.len()].copy_from_slice(rest);
-                self.0.queue.write_buffer(&target.buffer, at + whole.len() as u64, &last);
-            }
+            let mut last = [0; 4];
+            last[..rest.len()].copy_from_slice(rest);
+            scoped(&self.0.device, wgpu::ErrorFilter::Validation, |_| {
+                self.0.queue.write_buffer(&target.buffer, at, whole);
+                if !rest.is_empty() {
+                    self.0.queue.write_buffer(&target.buffer, at + whole.len() as u64, &last);
+                }
+            })
+            .map_err(|why| Error::Device { op, why })?;
             if data.len() > PIECE {
                 self.0.queue.submit([]);
+                let _ = self.0.device.poll(wgpu::PollType::wait_indefinitely());
             }
         }
         self.check(op)?;
@@ -255,9 +279,12 @@ fn callback<T: Send + 'static>() -> (impl FnOnce(T) + Send + 'static, impl Futur
     let slot = Arc::new(Mutex::new((None::<T>, None::<Waker>)));
     let called = slot.clone();
     let call = move |value| {
-        let mut slot = lock(&called);
-        slot.0 = Some(value);
-        if let Some(waker) = slot.1.take() {
+        let waker = {
+            let mut slot = lock(&called);
+            slot.0 = Some(value);
+            slot.1.take()
+        };
+        if let Some(waker) = waker {
             waker.wake();
         }
     };

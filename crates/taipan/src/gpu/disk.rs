@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// While a program compiles kernel after kernel, they are saved this often.
@@ -32,8 +33,9 @@ impl Disk {
             data: data.as_deref(),
             fallback: true,
         };
-        // SAFETY: the data is what `save` wrote, which was what the cache gave: `load` compares
-        // checksums. wgpu itself refuses what another adapter or driver made.
+        // SAFETY: the data is what `write` stored, which was what the cache gave: the file is in the
+        // user's own directory, and `load` compares checksums. wgpu itself refuses what another
+        // adapter or driver made.
         let cache = unsafe { device.create_pipeline_cache(&descriptor) };
         let stored = data.as_deref().map(checksum);
         Some(Disk { cache, path, stored, unsaved: false, saved: None })
@@ -99,7 +101,9 @@ fn load(path: &Path) -> Option<Vec<u8>> {
 /// Beside, then renamed: readers see the old file or the new one.
 fn store(path: &Path, data: &[u8]) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    let beside = path.with_extension(format!("{}", std::process::id()));
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}.{count}", std::process::id()));
     fs::write(&beside, [&checksum(data).to_le_bytes(), data].concat())?;
     fs::rename(&beside, path)
 }

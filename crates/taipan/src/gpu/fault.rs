@@ -43,6 +43,15 @@ impl Faults {
         faults
     }
 
+    /// A batch could not be submitted: what it was to compute is anybody's guess, for good.
+    pub(super) fn fail(&self, why: String) {
+        lock(&self.lost).get_or_insert(format!("a batch was refused: {why}"));
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        lock(&self.lost).is_some()
+    }
+
     /// An error, once, for what happened; always if the device is gone.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         if let Some(why) = &*lock(&self.lost) {

@@ -1,12 +1,12 @@
 //! Buffers of one value.
 
-use super::{GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use super::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::error::Result;
 
 params! { struct FillParams { len: u32, word: u32 } }
 
 pub(crate) fn program() -> Program {
-    Program::new::<FillParams>(&[include_str!("fill.wgsl")], &[], &[])
+    Program::new::<FillParams>(&[include_str!("fill.wgsl"), ELEMENTS], &[], &[])
 }
 
 impl Gpu {
@@ -20,6 +20,7 @@ impl Gpu {
             inputs: &[],
             outputs: &[buffer.all()],
             groups: words.div_ceil(GROUP),
+            work: words,
         })
     }
 }

@@ -5,6 +5,23 @@
 //! memory ([`Gpu::memory`]) or have a wgpu device of their own ([`Gpu::on`],
 //! [`Tensor::from_wgpu`](crate::Tensor::from_wgpu)).
 //!
+//! In a browser nothing may block, and a device is opened like this:
+//!
+//! ```no_run
+//! # async fn open() -> taipan::Result<()> {
+//! use taipan::gpu::{Capabilities, Gpu, adapters};
+//! use taipan::{DType, Device, Tensor};
+//!
+//! let device = match adapters().await.first() {
+//!     Some(adapter) => Device::Gpu(Gpu::open(adapter, Capabilities::Full).await?),
+//!     None => Device::Cpu,
+//! };
+//! let x = Tensor::ones(&[2, 2], DType::F32, &device)?;
+//! assert_eq!(x.sum()?.read::<f32>().await?, [4.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Launches are recorded and submitted in batches: when a value is read, when enough have
 //! gathered, or by [`Gpu::flush`]. What goes wrong on the device is kept and returned by the next
 //! call that can fail.
@@ -28,12 +45,17 @@ pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
 pub(crate) use self::buffer::{Binding, GpuBuffer};
 use self::fault::Faults;
-use self::program::Programs;
-pub(crate) use self::program::{Dims, GROUP, Launch, Params, Program, params};
+#[cfg(test)]
+pub(crate) use self::program::WIDTHS;
+pub(crate) use self::program::{Dims, ELEMENTS, GROUP, Launch, Params, Program, params, width};
+use self::program::{MOST_BUFFERS, Programs};
 use self::recorder::Recorder;
 pub(crate) use self::strided::{Strided, dims_of};
 use crate::error::{Error, Result};
 use crate::{DType, Device};
+
+/// Elements are numbered by `u32`, the smallest is two bytes: within this, none is out of reach.
+const MOST_BYTES: u64 = (1 << 32) - 256;
 
 /// A GPU that was opened. Clones share it; the last one to go closes it.
 #[derive(Clone)]
@@ -77,8 +99,8 @@ pub struct Work {
 
 impl Gpu {
     /// taipan on a device and queue that the program owns, with the limits and features the device
-    /// was made with. The device keeps its own handler for errors: those of taipan's kernels
-    /// arrive there, too.
+    /// was made with, which must be WebGPU's defaults or more. The device keeps its own handlers for
+    /// errors and for its loss.
     ///
     /// ```no_run
     /// # fn run(device: wgpu::Device, queue: wgpu::Queue) -> taipan::Result<()> {
@@ -95,11 +117,41 @@ impl Gpu {
     }
 
     fn new(device: wgpu::Device, queue: wgpu::Queue, faults: Arc<Faults>) -> Result<Gpu> {
-        let (limits, info) = (device.limits(), device.adapter_info());
+        let (mut limits, info) = (device.limits(), device.adapter_info());
+        for (limit, found, least) in [
+            (
+                "max_storage_buffers_per_shader_stage",
+                limits.max_storage_buffers_per_shader_stage,
+                MOST_BUFFERS,
+            ),
+            (
+                "max_compute_invocations_per_workgroup",
+                limits.max_compute_invocations_per_workgroup,
+                256,
+            ),
+            ("max_compute_workgroup_size_x", limits.max_compute_workgroup_size_x, 256),
+            (
+                "max_compute_workgroup_storage_size",
+                limits.max_compute_workgroup_storage_size,
+                16 << 10,
+            ),
+            (
+                "max_compute_workgroups_per_dimension",
+                limits.max_compute_workgroups_per_dimension,
+                65_535,
+            ),
+        ] {
+            if (found as usize) < least {
+                let why = format!("{limit} of the device is {found}, expected at least {least}");
+                return Err(Error::Device { op: "gpu", why });
+            }
+        }
+        let binding = &mut limits.max_storage_buffer_binding_size;
+        *binding = (*binding).min(MOST_BYTES);
         Ok(Gpu(Arc::new(Inner {
             f16: device.features().contains(wgpu::Features::SHADER_F16),
             programs: Mutex::new(Programs::new(&device, &info)),
-            recorder: Mutex::new(Recorder::new(&device)?),
+            recorder: Mutex::new(Recorder::new(&device)),
             buffers: Mutex::new(Buffers::new()),
             device,
             queue,
@@ -187,6 +239,12 @@ impl Gpu {
             (_, false) => "f32 or u32, which is what this GPU has".into(),
         };
         Err(Error::DType { op, name, found: dtype, expected })
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    fn is_lost(&self) -> bool {
+        let _ = self.0.device.poll(wgpu::PollType::Poll);
+        self.0.faults.is_lost()
     }
 
     /// An error if something went wrong since the last one.

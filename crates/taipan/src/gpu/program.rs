@@ -16,8 +16,19 @@ const MOST_GROUPS: usize = 65_535;
 /// Invocations of a workgroup, for kernels that do not choose: `GROUP` of the prelude.
 pub(crate) const GROUP: usize = 256;
 
+/// The entry point of kernels that define `element(i)` for each `i < p.len`.
+pub(crate) const ELEMENTS: &str = include_str!("elements.wgsl");
+
+/// Invocations of a workgroup that works on a line of so many elements: `WIDTH`, of short lines and of
+/// long ones.
+pub(crate) const WIDTHS: [u32; 2] = [32, 256];
+
+pub(crate) fn width(len: usize) -> u32 {
+    WIDTHS[(len > 512) as usize]
+}
+
 /// What WebGPU lets every kernel bind.
-const MOST_BUFFERS: usize = 8;
+pub(super) const MOST_BUFFERS: usize = 8;
 
 /// Everything one dispatch needs, by name.
 pub(crate) struct Launch<'a, P> {
@@ -31,6 +42,8 @@ pub(crate) struct Launch<'a, P> {
     pub(crate) outputs: &'a [Binding<'a>],
     /// How many workgroups; the kernel numbers them with `flat`.
     pub(crate) groups: usize,
+    /// About how many multiply-adds it is, or how many elements: for the length of batches.
+    pub(crate) work: usize,
 }
 
 /// A kernel's WGSL: plain text, and what the header in front of it says. Bindings are group 0,
@@ -194,7 +207,7 @@ impl Programs {
 impl Gpu {
     /// Record a kernel's launch.
     pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
-        let Launch { name, program, params, inputs, outputs, groups } = launch;
+        let Launch { name, program, params, inputs, outputs, groups, work } = launch;
         self.check(name)?;
         if groups == 0 {
             return Ok(());
@@ -210,17 +223,24 @@ impl Gpu {
         let Compiled { pipeline, buffers } =
             self.compiled(name, program, inputs.len(), outputs.len())?;
         let entries: Vec<_> = inputs.iter().chain(outputs).enumerate().map(entry).collect();
-        let buffers = self.0.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some(name),
-            layout: &buffers,
-            entries: &entries,
-        });
+        let bind = |device: &wgpu::Device| {
+            device.create_bind_group(&wgpu::BindGroupDescriptor {
+                label: Some(name),
+                layout: &buffers,
+                entries: &entries,
+            })
+        };
+        let buffers =
+            scoped(&self.0.device, wgpu::ErrorFilter::Validation, bind).map_err(|why| {
+                Error::Device { op: name, why: format!("a buffer is refused: {why}") }
+            })?;
         let rows = groups.div_ceil(MOST_GROUPS);
         let dispatch = Dispatch {
             pipeline: &pipeline,
             buffers: &buffers,
             params: bytemuck::bytes_of(&params),
             groups: [groups.div_ceil(rows) as u32, rows as u32],
+            work,
         };
         lock(&self.0.recorder).dispatch(&self.0, dispatch);
         Ok(())
@@ -251,7 +271,7 @@ impl Gpu {
             };
             // SAFETY: the text is the crate's own. Every access is within what is bound: kernels
             // compare each index with the sizes they are told, and launches bind buffers of those
-            // sizes. Every loop ends: its counter grows to a limit that does not.
+            // sizes, none of which has more than 2³¹ elements (`MOST_BYTES`). Every loop ends: its counter grows to a limit that does not.
             let module = unsafe {
                 device.create_shader_module_trusted(module, wgpu::ShaderRuntimeChecks::unchecked())
             };

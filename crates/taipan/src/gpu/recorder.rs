@@ -3,13 +3,13 @@
 use wgpu::{BufferAddress, BufferUsages};
 
 use super::Inner;
-use crate::error::Result;
+use super::fault::scoped;
 
-/// Launches are submitted at the latest when there are so many, or when they have so many workgroups:
-/// a batch keeps the device busy while the next is recorded, and is far from what a watchdog would
-/// take for a hang.
+/// Launches are submitted at the latest when there are so many, or when they are so much work, in
+/// multiply-adds: a batch keeps the device busy while the next is recorded, and should be far from what a
+/// watchdog takes for a hang.
 const BATCH: usize = 128;
-const BATCH_GROUPS: u32 = 1 << 16;
+const BATCH_WORK: usize = 1 << 34;
 
 /// Batches that may wait for the device before recording waits for them.
 #[cfg(not(target_family = "wasm"))]
@@ -28,7 +28,7 @@ pub(super) struct Recorder {
     /// The encoder and its pass, once there is something to record.
     batch: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     recorded: usize,
-    recorded_groups: u32,
+    recorded_work: usize,
     #[cfg(not(target_family = "wasm"))]
     in_flight: std::collections::VecDeque<wgpu::SubmissionIndex>,
     /// The parameters of what is recorded, as the device will see them in `arena`.
@@ -46,10 +46,11 @@ pub(super) struct Dispatch<'a> {
     pub(super) buffers: &'a wgpu::BindGroup,
     pub(super) params: &'a [u8],
     pub(super) groups: [u32; 2],
+    pub(super) work: usize,
 }
 
 impl Recorder {
-    pub(super) fn new(device: &wgpu::Device) -> Result<Recorder> {
+    pub(super) fn new(device: &wgpu::Device) -> Recorder {
         let arena = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("taipan parameters"),
             size: (ARENA + MOST_PARAMS) as BufferAddress,
@@ -82,10 +83,10 @@ impl Recorder {
                 }),
             }],
         });
-        Ok(Recorder {
+        Recorder {
             batch: None,
             recorded: 0,
-            recorded_groups: 0,
+            recorded_work: 0,
             #[cfg(not(target_family = "wasm"))]
             in_flight: Default::default(),
             params: Vec::new(),
@@ -94,7 +95,7 @@ impl Recorder {
             params_group,
             launches: 0,
             submissions: 0,
-        })
+        }
     }
 
     /// Launches and submissions so far.
@@ -119,8 +120,8 @@ impl Recorder {
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
         self.recorded += 1;
         self.launches += 1;
-        self.recorded_groups += dispatch.groups[0] * dispatch.groups[1];
-        if self.recorded_groups >= BATCH_GROUPS {
+        self.recorded_work = self.recorded_work.saturating_add(dispatch.work);
+        if self.recorded_work >= BATCH_WORK {
             self.submit(gpu);
         }
     }
@@ -142,18 +143,22 @@ impl Recorder {
 
     pub(super) fn submit(&mut self, gpu: &Inner) {
         let Some((encoder, pass)) = self.batch.take() else { return };
-        drop(pass);
-        if !self.params.is_empty() {
-            // Seen by this submission and after the earlier ones: the queue keeps the order.
-            gpu.queue.write_buffer(&self.arena, 0, &self.params);
-        }
-        let _submission = gpu.queue.submit([encoder.finish()]);
+        let submission = scoped(&gpu.device, wgpu::ErrorFilter::Validation, |_| {
+            drop(pass);
+            if !self.params.is_empty() {
+                // Seen by this submission and after the earlier ones: the queue keeps the order.
+                gpu.queue.write_buffer(&self.arena, 0, &self.params);
+            }
+            gpu.queue.submit([encoder.finish()])
+        });
         self.params.clear();
-        (self.recorded, self.recorded_groups) = (0, 0);
+        (self.recorded, self.recorded_work) = (0, 0);
         self.submissions += 1;
+        #[cfg(target_family = "wasm")]
+        drop(submission);
         #[cfg(not(target_family = "wasm"))]
         {
-            self.in_flight.push_back(_submission);
+            self.in_flight.extend(submission.map_err(|why| gpu.faults.fail(why)));
             if self.in_flight.len() > IN_FLIGHT {
                 // A device that is lost is reported by its own callback.
                 let submission_index = self.in_flight.pop_front();

@@ -1,6 +1,6 @@
 //! Copies between tensors whose elements lie in different orders.
 
-use super::{Dims, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use super::{Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::DType;
 use crate::error::Result;
 use crate::kernel::View;
@@ -16,7 +16,7 @@ pub(crate) struct Strided {
 params! { struct StridedParams { dims: Dims, rank: u32, len: u32, from_x: u32, to_y: u32 } }
 
 pub(crate) fn program(elem: DType) -> Program {
-    Program::new::<StridedParams>(&[include_str!("strided.wgsl")], &[("Elem", elem)], &[])
+    Program::new::<StridedParams>(&[include_str!("strided.wgsl"), ELEMENTS], &[("Elem", elem)], &[])
 }
 
 impl Gpu {
@@ -28,6 +28,9 @@ impl Gpu {
         copy: Strided,
     ) -> Result<()> {
         let len: usize = copy.dims.iter().map(|dim| dim[0]).product();
+        if len == 0 {
+            return Ok(()); // the other sizes may be anything
+        }
         let (dims, rank) = dims_of(&copy.dims);
         let [from_x, to_y] = [copy.from, copy.to].map(|at| at as u32);
         self.launch(Launch {
@@ -37,6 +40,7 @@ impl Gpu {
             inputs: &[x.data.all()],
             outputs: &[y.data.all()],
             groups: len.div_ceil(GROUP),
+            work: len,
         })
     }
 }

@@ -4,13 +4,13 @@
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> best: array<vec2<u32>, GROUP>; // order, index
+var<workgroup> best: array<vec2<u32>, WIDTH>; // order, index
 
 fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-@compute @workgroup_size(GROUP)
+@compute @workgroup_size(WIDTH)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
@@ -22,11 +22,11 @@ fn main(
     }
     let start = i / p.inner * p.len * p.inner + i % p.inner;
     var found = vec2(0u);
-    for (var j = local; j < p.len; j += GROUP) {
+    for (var j = local; j < p.len; j += WIDTH) {
         found = better(found, vec2(order(f32(x[start + j * p.inner])), j));
     }
     best[local] = found;
-    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
             best[local] = better(best[local], best[local + half]);

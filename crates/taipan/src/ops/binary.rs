@@ -7,7 +7,9 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{Dims, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, dims_of, params};
+use crate::gpu::{
+    Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, dims_of, params,
+};
 use crate::kernel::{Kernel, View};
 use crate::ops::reduce::sum_to;
 use crate::spec::{Spec, broadcast, strides};
@@ -138,6 +140,7 @@ impl Kernel for Binary {
             inputs: &[a.data.all(), b.data.all()],
             outputs: &[y.data.all()],
             groups: len.div_ceil(GROUP),
+            work: len,
         })
     }
 }
@@ -146,7 +149,7 @@ params! { struct BinaryParams { dims: Dims, rank: u32, len: u32 } }
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
     Program::new::<BinaryParams>(
-        &[include_str!("binary.wgsl")],
+        &[include_str!("binary.wgsl"), ELEMENTS],
         &[("Elem", elem)],
         &[("OP", op as u32), ("FLAT", flat as u32)],
     )

@@ -19,16 +19,7 @@ fn combine(a: f32, b: f32) -> f32 {
     }
 }
 
-@compute @workgroup_size(GROUP)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let i = flat(group, groups) * GROUP + local;
-    if i >= p.len {
-        return;
-    }
+fn element(i: u32) {
     var at = vec2(i);
     if FLAT == 0u {
         at = vec2(0u);

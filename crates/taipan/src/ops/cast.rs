@@ -6,7 +6,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
-use crate::gpu::{GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -88,6 +88,7 @@ impl Kernel for Cast {
             inputs: &[inputs[0].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: len.div_ceil(GROUP),
+            work: len,
         })
     }
 }
@@ -96,7 +97,7 @@ params! { struct CastParams { len: u32 } }
 
 fn program(from: DType, to: DType) -> Program {
     Program::new::<CastParams>(
-        &[include_str!("cast.wgsl")],
+        &[include_str!("cast.wgsl"), ELEMENTS],
         &[("From", from), ("To", to)],
         &[("FLOAT_TO_INT", (from.is_float() && !to.is_float()) as u32)],
     )

@@ -4,16 +4,7 @@
 @group(0) @binding(1) var<storage, read_write> y: array<To>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-@compute @workgroup_size(GROUP)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let i = flat(group, groups) * GROUP + local;
-    if i >= p.len {
-        return;
-    }
+fn element(i: u32) {
     if FLOAT_TO_INT == 1u {
         let value = f32(x[i]);
         let nan = (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;

@@ -6,9 +6,9 @@
 @group(0) @binding(3) var<storage, read_write> dx: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> counts: array<u32, GROUP>;
+var<workgroup> counts: array<u32, WIDTH>;
 
-@compute @workgroup_size(GROUP)
+@compute @workgroup_size(WIDTH)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
@@ -21,11 +21,11 @@ fn main(
     let start = i / p.inner * p.len * p.inner + i % p.inner;
     let top = order(f32(y[i]));
     var count = 0u;
-    for (var j = local; j < p.len; j += GROUP) {
+    for (var j = local; j < p.len; j += WIDTH) {
         count += select(0u, 1u, order(f32(x[start + j * p.inner])) == top);
     }
     counts[local] = count;
-    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
             counts[local] += counts[local + half];
@@ -33,7 +33,7 @@ fn main(
     }
     workgroupBarrier();
     let share = f32(dy[i]) / f32(counts[0]);
-    for (var j = local; j < p.len; j += GROUP) {
+    for (var j = local; j < p.len; j += WIDTH) {
         let at = start + j * p.inner;
         if order(f32(x[at])) == top {
             dx[at] = Elem(share);

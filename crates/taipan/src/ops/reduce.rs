@@ -6,7 +6,7 @@ use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, Launch, Program, params, width};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -345,11 +345,12 @@ impl Kernel for MaxGrad {
         let [outer, len, inner] = self.0.split(inputs[1].spec.shape());
         gpu.launch(Launch {
             name: self.name(),
-            program: max_grad_program(inputs[1].spec.dtype()),
+            program: max_grad_program(inputs[1].spec.dtype(), width(len)),
             params: LineParams::new(outer, len, inner),
             inputs: &[inputs[0].data.all(), inputs[1].data.all(), inputs[2].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: outer * inner,
+            work: outer * len * inner,
         })
     }
 }
@@ -398,11 +399,12 @@ impl Kernel for Argmax {
         let [outer, len, inner] = self.0.split(inputs[0].spec.shape());
         gpu.launch(Launch {
             name: self.name(),
-            program: argmax_program(inputs[0].spec.dtype()),
+            program: argmax_program(inputs[0].spec.dtype(), width(len)),
             params: LineParams::new(outer, len, inner),
             inputs: &[inputs[0].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: outer * inner,
+            work: outer * len * inner,
         })
     }
 }
@@ -440,8 +442,9 @@ impl Folding {
         let (mut from, mut left) = (self.from, len);
         let mut partial: Option<GpuBuffer> = None;
         loop {
-            let rows = inner == 1 && left > COLUMN_BLOCK;
-            let blocks = left.div_ceil(if rows { ROW_BLOCK } else { COLUMN_BLOCK });
+            // Neighbours are folded by a workgroup; none, for those that are apart or few.
+            let rows = (inner == 1 && left > COLUMN_BLOCK).then(|| width(left));
+            let blocks = left.div_ceil(if rows.is_some() { ROW_BLOCK } else { COLUMN_BLOCK });
             let last = blocks == 1;
             let to = if last { self.to } else { DType::F32 };
             let results = outer * blocks * inner;
@@ -461,7 +464,8 @@ impl Folding {
                 },
                 inputs: &[partial.as_ref().map_or(x, GpuBuffer::all)],
                 outputs: &[next.as_ref().map_or(y, GpuBuffer::all)],
-                groups: if rows { results } else { results.div_ceil(GROUP) },
+                groups: if rows.is_some() { results } else { results.div_ceil(GROUP) },
+                work: outer * left * inner,
             })?;
             if last {
                 return Ok(());
@@ -471,15 +475,18 @@ impl Folding {
     }
 }
 
-fn fold_program(fold: Fold, rows: bool, from: DType, to: DType) -> Program {
+/// For neighbours, with a workgroup so wide; or for elements that are apart.
+fn fold_program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
     let (kernel, block) = match rows {
-        true => (include_str!("reduce_rows.wgsl"), ROW_BLOCK),
-        false => (include_str!("reduce_columns.wgsl"), COLUMN_BLOCK),
+        Some(_) => (include_str!("reduce_rows.wgsl"), ROW_BLOCK),
+        None => (include_str!("reduce_columns.wgsl"), COLUMN_BLOCK),
     };
+    let mut consts = vec![("FOLD", (fold == Fold::Max) as u32), ("BLOCK", block as u32)];
+    consts.extend(rows.map(|width| ("WIDTH", width)));
     Program::new::<FoldParams>(
         &[include_str!("../gpu/order.wgsl"), include_str!("fold.wgsl"), kernel],
         &[("In", from), ("Out", to)],
-        &[("FOLD", (fold == Fold::Max) as u32), ("BLOCK", block as u32)],
+        &consts,
     )
 }
 
@@ -491,23 +498,27 @@ impl LineParams {
     }
 }
 
-fn max_grad_program(elem: DType) -> Program {
+fn max_grad_program(elem: DType, width: u32) -> Program {
     let source = [include_str!("../gpu/order.wgsl"), include_str!("max_grad.wgsl")];
-    Program::new::<LineParams>(&source, &[("Elem", elem)], &[])
+    Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
-fn argmax_program(elem: DType) -> Program {
+fn argmax_program(elem: DType, width: u32) -> Program {
     let source = [include_str!("../gpu/order.wgsl"), include_str!("argmax.wgsl")];
-    Program::new::<LineParams>(&source, &[("Elem", elem)], &[])
+    Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 /// Every program of this file.
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
-    let mut all = vec![max_grad_program(elem), argmax_program(elem)];
+    let widths = crate::gpu::WIDTHS;
+    let mut all = Vec::new();
+    all.extend(widths.map(|width| max_grad_program(elem, width)));
+    all.extend(widths.map(|width| argmax_program(elem, width)));
     for fold in [Fold::Sum, Fold::Mean, Fold::Max] {
         for (from, to) in [(elem, elem), (elem, DType::F32), (DType::F32, elem)] {
-            all.extend([true, false].map(|rows| fold_program(fold, rows, from, to)));
+            let rows = [None, Some(widths[0]), Some(widths[1])];
+            all.extend(rows.map(|rows| fold_program(fold, rows, from, to)));
         }
     }
     all

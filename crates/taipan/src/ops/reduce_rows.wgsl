@@ -4,9 +4,9 @@
 @group(0) @binding(1) var<storage, read_write> y: array<Out>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<u32, GROUP>;
+var<workgroup> part: array<u32, WIDTH>;
 
-@compute @workgroup_size(GROUP)
+@compute @workgroup_size(WIDTH)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
@@ -20,11 +20,11 @@ fn main(
     let start = i % p.blocks * BLOCK;
     let end = min(start + BLOCK, p.len);
     var acc = 0u;
-    for (var j = start + local; j < end; j += GROUP) {
+    for (var j = start + local; j < end; j += WIDTH) {
         acc = join(acc, enter(f32(x[row * p.len + j])));
     }
     part[local] = acc;
-    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
             part[local] = join(part[local], part[local + half]);

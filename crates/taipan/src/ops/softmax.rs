@@ -8,7 +8,7 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{Gpu, GpuBuffer, Launch, Program, params, width};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -107,9 +107,6 @@ impl Kernel for SoftmaxGrad {
 
 params! { struct SoftmaxParams { rows: u32, n: u32 } }
 
-/// Invocations for short rows and for long ones.
-const WIDTHS: [u32; 2] = [32, 256];
-
 fn value_program(elem: DType, width: u32) -> Program {
     let source = [
         include_str!("../gpu/math.wgsl"),
@@ -135,11 +132,12 @@ fn launch(
     let rows = spec.len() / n;
     gpu.launch(Launch {
         name: "softmax",
-        program: program(spec.dtype(), WIDTHS[(n > 4 * WIDTHS[0] as usize) as usize]),
+        program: program(spec.dtype(), width(n)),
         params: SoftmaxParams { rows: rows as u32, n: n as u32 },
         inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
         outputs: &[outputs[0].data.all()],
         groups: rows,
+        work: 4 * spec.len(),
     })
 }
 
@@ -185,5 +183,8 @@ impl<A: Real> Job for ExpOfDifference<'_, A> {
 /// Every program of this file.
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
-    WIDTHS.into_iter().flat_map(|w| [value_program(elem, w), grad_program(elem, w)]).collect()
+    crate::gpu::WIDTHS
+        .into_iter()
+        .flat_map(|w| [value_program(elem, w), grad_program(elem, w)])
+        .collect()
 }

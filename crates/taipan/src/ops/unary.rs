@@ -7,7 +7,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -119,6 +119,7 @@ impl Kernel for Unary {
             inputs: &[inputs[0].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: len.div_ceil(GROUP),
+            work: len,
         })
     }
 }
@@ -174,6 +175,7 @@ pub(super) fn grad_on_gpu(
         inputs: &[dy.data.all(), kept.data.all()],
         outputs: &[dx.data.all()],
         groups: len.div_ceil(GROUP),
+        work: len,
     })
 }
 
@@ -182,7 +184,7 @@ params! { struct UnaryParams { len: u32, factor: f32 } }
 fn value_program(function: Function, elem: DType) -> Program {
     let [math, functions] = function::WGSL;
     Program::new::<UnaryParams>(
-        &[math, functions, include_str!("unary.wgsl")],
+        &[math, functions, include_str!("unary.wgsl"), ELEMENTS],
         &[("Elem", elem)],
         &[("FUNCTION", function.id())],
     )
@@ -192,7 +194,7 @@ fn value_program(function: Function, elem: DType) -> Program {
 fn grad_program(function: Function, elem: DType, out: DType) -> Program {
     let [math, functions] = function::WGSL;
     Program::new::<UnaryParams>(
-        &[math, functions, include_str!("unary_grad.wgsl")],
+        &[math, functions, include_str!("unary_grad.wgsl"), ELEMENTS],
         &[("Elem", elem), ("Out", out)],
         &[("FUNCTION", function.id())],
     )

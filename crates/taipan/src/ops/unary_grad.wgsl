@@ -4,14 +4,6 @@
 @group(0) @binding(2) var<storage, read_write> dx: array<Out>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-@compute @workgroup_size(GROUP)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let i = flat(group, groups) * GROUP + local;
-    if i < p.len {
-        dx[i] = Out(grad(f32(kept[i]), f32(dy[i])));
-    }
+fn element(i: u32) {
+    dx[i] = Out(grad(f32(kept[i]), f32(dy[i])));
 }

@@ -172,6 +172,31 @@ fn an_error_on_the_device_is_returned_once() -> Result<()> {
     Ok(())
 }
 
+/// A buffer of the program's that is gone when its batch is submitted: nothing of the batch is read as
+/// if it had been computed, not even the second time.
+#[test]
+fn a_refused_batch_gives_no_values() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = Device::Gpu(gpu.clone());
+    let buffer = gpu.device().create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 16,
+        usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
+        mapped_at_creation: false,
+    });
+    let lent = Tensor::from_wgpu(&gpu, &buffer, &[4], DType::F32)?;
+    drop(Tensor::full(&[4], 777.0, DType::F32, &device)?);
+    gpu.flush()?;
+    let y = Tensor::ones(&[4], DType::F32, &device)?.exp()?;
+    let z = lent.exp()?;
+    buffer.destroy();
+    for x in [&y, &z, &y, &z] {
+        let read = x.read_blocking::<f32>();
+        assert!(matches!(read, Err(Error::Device { .. })), "{read:?}");
+    }
+    Ok(())
+}
+
 /// Memory that ends: an error, and what is held stays as it is. Software takes its memory from the
 /// process, which `ulimit` bounds; that of a real GPU is not to be filled on a machine in use.
 #[cfg(target_os = "linux")]

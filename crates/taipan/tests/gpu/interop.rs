@@ -104,7 +104,7 @@ fn a_buffer_that_does_not_fit_is_refused() {
         Ok(_) => panic!("accepted, expected: {message}"),
         Err(error) => assert_eq!(error.to_string(), message),
     };
-    refuses(8, USAGE, "from_wgpu: the buffer has 8 bytes, expected 12");
+    refuses(8, USAGE, "from_wgpu: the buffer has 8 bytes, expected 12 or more");
     for usage in [
         BufferUsages::STORAGE | BufferUsages::COPY_DST,
         BufferUsages::COPY_SRC | BufferUsages::UNIFORM,
@@ -164,4 +164,32 @@ fn losing_the_programs_device_is_an_error() {
         let made = Tensor::new(&[1f32], &[1], &on);
         assert!(made.and_then(|x| x.read_blocking::<f32>()).is_err(), "new");
     });
+}
+
+/// A device that was made with too little for the kernels: an error that names what is missing.
+#[test]
+fn a_device_with_too_little_is_refused() {
+    let Some(gpu) = shared() else { return };
+    let descriptor = wgpu::DeviceDescriptor {
+        required_limits: wgpu::Limits {
+            max_storage_buffers_per_shader_stage: 4,
+            ..wgpu::Limits::default()
+        },
+        ..Default::default()
+    };
+    let (device, queue) = pollster::block_on(adapter(&gpu).request_device(&descriptor)).unwrap();
+    let error = Gpu::on(&device, &queue).unwrap_err().to_string();
+    let expected =
+        "gpu: max_storage_buffers_per_shader_stage of the device is 4, expected at least 8";
+    assert_eq!(error, expected);
+}
+
+/// With wgpu's own handler, which panics, taipan's calls on a lost device are errors still.
+#[test]
+fn no_handler_is_needed() {
+    let Some((device, queue)) = own() else { return };
+    let gpu = Gpu::on(&device, &queue).unwrap();
+    let x = Tensor::ones(&[4], DType::F32, &Device::Gpu(gpu)).unwrap();
+    device.destroy();
+    assert!(x.exp().and_then(|y| y.read_blocking::<f32>()).is_err());
 }

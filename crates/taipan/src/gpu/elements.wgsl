@@ -1,0 +1,12 @@
+// The entry point of kernels that do something to each of p.len elements: element(i).
+@compute @workgroup_size(GROUP)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = flat(group, groups) * GROUP + local;
+    if i < p.len {
+        element(i);
+    }
+}
