@@ -1,10 +1,10 @@
-// A workgroup computes BN columns of one row of y: SHARE invocations share the sum of each, and each
-// has four of them. Neighbouring invocations read neighbouring elements of b: columns, or terms of
-// the sums if TB.
+// A workgroup computes BN columns of ROWS rows of y: SHARE invocations share the sums of a column, and
+// each has four columns. Neighbouring invocations read neighbouring elements of b, once for all rows:
+// columns, or terms of the sums if TB.
 const WIDTH = 64u;
 const ACROSS = WIDTH / SHARE;
 const BN = ACROSS * 4u;
-var<workgroup> part: array<vec4<f32>, WIDTH>;
+var<workgroup> part: array<vec4<f32>, ROWS * WIDTH>;
 
 @compute @workgroup_size(WIDTH)
 fn main(
@@ -12,34 +12,44 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
+    let rows = (p.m + ROWS - 1u) / ROWS;
     let columns = (p.n + BN - 1u) / BN;
     let i = flat(group, groups);
-    let entry = i / columns / p.m;
+    let entry = i / columns / rows;
     if entry >= p.entries {
         return;
     }
-    let row = i / columns % p.m;
+    let row = i / columns % rows * ROWS;
+    let column = i % columns * BN;
     let left_base = entry * p.m * p.k;
     let right_base = entry * p.k * p.n;
     let across = select(local % ACROSS, local / SHARE, TB == 1u);
     let share = select(local / ACROSS, local % SHARE, TB == 1u);
-    let column = i % columns * BN + across;
-    var sum = vec4<f32>();
+    var sums: array<vec4<f32>, ROWS>;
     for (var k = share; k < p.k; k += SHARE) {
-        sum += left(left_base, row, k) * vec4(
-            right(right_base, k, column),
-            right(right_base, k, column + ACROSS),
-            right(right_base, k, column + 2u * ACROSS),
-            right(right_base, k, column + 3u * ACROSS),
+        let b = vec4(
+            right(right_base, k, column + across),
+            right(right_base, k, column + across + ACROSS),
+            right(right_base, k, column + across + 2u * ACROSS),
+            right(right_base, k, column + across + 3u * ACROSS),
         );
-    }
-    part[share * ACROSS + across] = sum;
-    workgroupBarrier();
-    if local < BN && i % columns * BN + local < p.n {
-        var total = 0.0;
-        for (var s = 0u; s < SHARE; s++) {
-            total += part[s * ACROSS + local % ACROSS][local / ACROSS];
+        for (var r = 0u; r < ROWS; r++) {
+            sums[r] += left(left_base, row + r, k) * b;
         }
-        put(entry, row, i % columns * BN + local, total);
+    }
+    for (var r = 0u; r < ROWS; r++) {
+        part[r * WIDTH + share * ACROSS + across] = sums[r];
+    }
+    workgroupBarrier();
+    for (var e = local; e < ROWS * BN; e += WIDTH) {
+        let r = e / BN;
+        let c = e % BN;
+        if row + r < p.m && column + c < p.n {
+            var total = 0.0;
+            for (var s = 0u; s < SHARE; s++) {
+                total += part[r * WIDTH + s * ACROSS + c % ACROSS][c / ACROSS];
+            }
+            put(entry, row + r, column + c, total);
+        }
     }
 }

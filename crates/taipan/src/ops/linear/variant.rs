@@ -43,44 +43,59 @@ pub(super) enum Second {
 pub(super) enum Shape {
     /// `tx·ty` invocations, each with `rm·rn` blocks of 4×4, in steps of `bk`.
     Tiles { tx: u32, ty: u32, rm: u32, rn: u32, bk: u32 },
-    /// A workgroup for a row, `share` invocations for a column.
-    Rows { share: u32 },
+    /// A workgroup for `rows` rows, `share` invocations for a column.
+    Rows { rows: u32, share: u32 },
 }
 
 impl Shape {
     pub(super) const WIDE: Shape = Shape::Tiles { tx: 16, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×128
     const SQUARE: Shape = Shape::Tiles { tx: 8, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×64
     const NARROW: Shape = Shape::Tiles { tx: 8, ty: 8, rm: 2, rn: 1, bk: 16 }; // 64×32
-    /// Neighbouring invocations read neighbours: of a row of `b`, many columns; of a column, many
-    /// terms.
-    const FLAT: Shape = Shape::Rows { share: 4 };
-    const FLAT_TRANSPOSED: Shape = Shape::Rows { share: 16 };
+    /// The most rows that a workgroup computes in one.
+    const FEW_ROWS: u32 = 8;
 
     /// Parts of a product begin at multiples of this: of every `bk`.
     pub(super) const STEP: usize = 64;
 
     /// All there are.
     #[cfg(test)]
-    const ALL: [Shape; 5] =
-        [Shape::WIDE, Shape::SQUARE, Shape::NARROW, Shape::FLAT, Shape::FLAT_TRANSPOSED];
+    const ALL: [Shape; 7] = [
+        Shape::WIDE,
+        Shape::SQUARE,
+        Shape::NARROW,
+        Shape::flat(1, Stored::AsIs),
+        Shape::flat(1, Stored::Transposed),
+        Shape::flat(2, Stored::AsIs),
+        Shape::flat(2, Stored::Transposed),
+    ];
 
     /// The fastest for `m` rows and `n` columns, of a right side stored like this. A wide tile makes the most of what it reads, unless
     /// much of it is outside.
     pub(super) fn of(m: usize, n: usize, right: Stored) -> Shape {
         match (m, n) {
-            (0..=8, _) if right == Stored::AsIs => Shape::FLAT,
-            (0..=8, _) => Shape::FLAT_TRANSPOSED,
+            (0..=8, _) => Shape::flat(m, right),
             (_, 0..=32) => Shape::NARROW,
             (_, 33..=64 | 129..=192) => Shape::SQUARE,
             _ => Shape::WIDE,
         }
     }
 
+    /// For few rows. Neighbouring invocations read neighbours: many columns of a row of the right side,
+    /// or many terms of a column.
+    const fn flat(m: usize, right: Stored) -> Shape {
+        let rows = if m <= 1 { 1 } else { Shape::FEW_ROWS };
+        let share = match right {
+            Stored::AsIs => 4,
+            Stored::Transposed => 16,
+        };
+        Shape::Rows { rows, share }
+    }
+
     /// Rows and columns a workgroup computes.
     pub(super) fn tile(self) -> [usize; 2] {
         match self {
             Shape::Tiles { tx, ty, rm, rn, .. } => [(ty * rm * 4) as usize, (tx * rn * 4) as usize],
-            Shape::Rows { share } => [1, (64 / share * 4) as usize],
+            Shape::Rows { rows, share } => [rows as usize, (64 / share * 4) as usize],
         }
     }
 
@@ -103,7 +118,9 @@ impl Variant {
                 include_str!("gemm.wgsl"),
                 &[("TX", tx), ("TY", ty), ("RM", rm), ("RN", rn), ("BK", bk)],
             ),
-            Shape::Rows { share } => (include_str!("thin.wgsl"), &[("SHARE", share)]),
+            Shape::Rows { rows, share } => {
+                (include_str!("thin.wgsl"), &[("ROWS", rows), ("SHARE", share)])
+            }
         };
         let fetch = match (self.shape, self.subgroups) {
             (Shape::Rows { .. }, _) => "",
