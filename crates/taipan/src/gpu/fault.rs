@@ -48,6 +48,7 @@ impl Faults {
         lock(&self.lost).get_or_insert(format!("a batch was refused: {why}"));
     }
 
+    #[cfg(not(target_family = "wasm"))]
     pub(super) fn is_lost(&self) -> bool {
         lock(&self.lost).is_some()
     }

@@ -20,7 +20,7 @@ impl Gpu {
             inputs: &[],
             outputs: &[buffer.all()],
             groups: words.div_ceil(GROUP),
-            work: words,
+            work: words as u64,
         })
     }
 }

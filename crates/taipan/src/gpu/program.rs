@@ -43,7 +43,7 @@ pub(crate) struct Launch<'a, P> {
     /// How many workgroups; the kernel numbers them with `flat`.
     pub(crate) groups: usize,
     /// About how many multiply-adds it is, or how many elements: for the length of batches.
-    pub(crate) work: usize,
+    pub(crate) work: u64,
 }
 
 /// A kernel's WGSL: plain text, and what the header in front of it says. Bindings are group 0,

@@ -9,7 +9,7 @@ use super::fault::scoped;
 /// multiply-adds: a batch keeps the device busy while the next is recorded, and should be far from what a
 /// watchdog takes for a hang.
 const BATCH: usize = 128;
-const BATCH_WORK: usize = 1 << 34;
+const BATCH_WORK: u64 = 1 << 34;
 
 /// Batches that may wait for the device before recording waits for them.
 #[cfg(not(target_family = "wasm"))]
@@ -28,7 +28,7 @@ pub(super) struct Recorder {
     /// The encoder and its pass, once there is something to record.
     batch: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     recorded: usize,
-    recorded_work: usize,
+    recorded_work: u64,
     #[cfg(not(target_family = "wasm"))]
     in_flight: std::collections::VecDeque<wgpu::SubmissionIndex>,
     /// The parameters of what is recorded, as the device will see them in `arena`.
@@ -46,7 +46,7 @@ pub(super) struct Dispatch<'a> {
     pub(super) buffers: &'a wgpu::BindGroup,
     pub(super) params: &'a [u8],
     pub(super) groups: [u32; 2],
-    pub(super) work: usize,
+    pub(super) work: u64,
 }
 
 impl Recorder {
@@ -154,11 +154,10 @@ impl Recorder {
         self.params.clear();
         (self.recorded, self.recorded_work) = (0, 0);
         self.submissions += 1;
-        #[cfg(target_family = "wasm")]
-        drop(submission);
+        let Ok(_submission) = submission.map_err(|why| gpu.faults.fail(why)) else { return };
         #[cfg(not(target_family = "wasm"))]
         {
-            self.in_flight.extend(submission.map_err(|why| gpu.faults.fail(why)));
+            self.in_flight.push_back(_submission);
             if self.in_flight.len() > IN_FLIGHT {
                 // A device that is lost is reported by its own callback.
                 let submission_index = self.in_flight.pop_front();

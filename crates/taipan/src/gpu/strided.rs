@@ -40,7 +40,7 @@ impl Gpu {
             inputs: &[x.data.all()],
             outputs: &[y.data.all()],
             groups: len.div_ceil(GROUP),
-            work: len,
+            work: len as u64,
         })
     }
 }

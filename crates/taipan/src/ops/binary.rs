@@ -140,7 +140,7 @@ impl Kernel for Binary {
             inputs: &[a.data.all(), b.data.all()],
             outputs: &[y.data.all()],
             groups: len.div_ceil(GROUP),
-            work: len,
+            work: len as u64,
         })
     }
 }

@@ -88,7 +88,7 @@ impl Kernel for Cast {
             inputs: &[inputs[0].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: len.div_ceil(GROUP),
-            work: len,
+            work: len as u64,
         })
     }
 }

@@ -350,7 +350,7 @@ impl Kernel for MaxGrad {
             inputs: &[inputs[0].data.all(), inputs[1].data.all(), inputs[2].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: outer * inner,
-            work: outer * len * inner,
+            work: (outer * len * inner) as u64,
         })
     }
 }
@@ -404,7 +404,7 @@ impl Kernel for Argmax {
             inputs: &[inputs[0].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: outer * inner,
-            work: outer * len * inner,
+            work: (outer * len * inner) as u64,
         })
     }
 }
@@ -465,7 +465,7 @@ impl Folding {
                 inputs: &[partial.as_ref().map_or(x, GpuBuffer::all)],
                 outputs: &[next.as_ref().map_or(y, GpuBuffer::all)],
                 groups: if rows.is_some() { results } else { results.div_ceil(GROUP) },
-                work: outer * left * inner,
+                work: (outer * left * inner) as u64,
             })?;
             if last {
                 return Ok(());

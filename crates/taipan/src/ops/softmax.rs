@@ -137,7 +137,7 @@ fn launch(
         inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
         outputs: &[outputs[0].data.all()],
         groups: rows,
-        work: 4 * spec.len(),
+        work: 4 * spec.len() as u64,
     })
 }
 

@@ -119,7 +119,7 @@ impl Kernel for Unary {
             inputs: &[inputs[0].data.all()],
             outputs: &[outputs[0].data.all()],
             groups: len.div_ceil(GROUP),
-            work: len,
+            work: len as u64,
         })
     }
 }
@@ -175,7 +175,7 @@ pub(super) fn grad_on_gpu(
         inputs: &[dy.data.all(), kept.data.all()],
         outputs: &[dx.data.all()],
         groups: len.div_ceil(GROUP),
-        work: len,
+        work: len as u64,
     })
 }
 

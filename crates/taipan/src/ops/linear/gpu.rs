@@ -122,7 +122,7 @@ impl Product<'_> {
             inputs: &[a.data.data.all(), b.data.data.all(), extra.data.all()],
             outputs: &outputs.into_iter().flatten().collect::<Vec<_>>(),
             groups: groups * parts,
-            work: self.entries.saturating_mul(self.m * self.n).saturating_mul(self.k),
+            work: (self.entries * self.m * self.n) as u64 * self.k as u64,
         })?;
         y.sum(gpu)?;
         sums.map_or(Ok(()), |sums| sums.sum(gpu))
