@@ -75,7 +75,9 @@ fn in_child() -> bool {
 
 /// Run a test again in a process of its own, with an environment of its own. What it prints.
 fn child(test: &str, environment: impl FnOnce(&mut Command)) -> String {
-    child_of(&std::env::current_exe().unwrap(), test, environment)
+    let out = child_of(&std::env::current_exe().unwrap(), test, environment);
+    assert_ne!(out, CRASHED, "{test}");
+    out
 }
 
 /// The same by way of another program, to which `prepare` says what to run.
@@ -84,12 +86,21 @@ fn child_of(program: &Path, test: &str, prepare: impl FnOnce(&mut Command)) -> S
     prepare(&mut command);
     command.args([test, "--exact", "--nocapture"]).env(CHILD, "1");
     let output = command.output().unwrap();
+    #[cfg(unix)]
+    if std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(SIGSEGV) {
+        return CRASHED.into();
+    }
     let [out, err] =
         [output.stdout, output.stderr].map(|s| String::from_utf8_lossy(&s).into_owned());
     assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
     assert!(out.contains("1 passed"), "{command:?} ran another number of tests\n{out}");
     out
 }
+
+/// What [`child_of`] returns if the process was ended by a wrong access to memory.
+const CRASHED: &str = "crashed";
+#[cfg(unix)]
+const SIGSEGV: i32 = 11;
 
 /// What `f` returns. A test that would wait for ever fails instead.
 fn without_hanging<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
