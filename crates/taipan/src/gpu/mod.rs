@@ -47,7 +47,9 @@ pub(crate) use self::buffer::{Binding, GpuBuffer};
 use self::fault::Faults;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
-pub(crate) use self::program::{Dims, ELEMENTS, GROUP, Launch, Params, Program, params, width};
+pub(crate) use self::program::{
+    Dims, ELEMENTS, GROUP, LINES, Launch, Params, Program, params, width,
+};
 use self::program::{MOST_BUFFERS, Programs};
 use self::recorder::Recorder;
 pub(crate) use self::strided::{Strided, dims_of};

@@ -19,6 +19,9 @@ pub(crate) const GROUP: usize = 256;
 /// The entry point of kernels that define `element(i)` for each `i < p.len`.
 pub(crate) const ELEMENTS: &str = include_str!("elements.wgsl");
 
+/// The entry point of kernels that define `line(i, local)` for each `i < p.lines`.
+pub(crate) const LINES: &str = include_str!("lines.wgsl");
+
 /// Invocations of a workgroup that works on a line of so many elements: `WIDTH`, of short lines and of
 /// long ones.
 pub(crate) const WIDTHS: [u32; 2] = [32, 256];

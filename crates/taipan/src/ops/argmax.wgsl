@@ -10,16 +10,7 @@ fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let i = flat(group, groups);
-    if i >= p.outer * p.inner {
-        return;
-    }
+fn line(i: u32, local: u32) {
     let start = i / p.inner * p.len * p.inner + i % p.inner;
     var found = vec2(0u);
     for (var j = local; j < p.len; j += WIDTH) {

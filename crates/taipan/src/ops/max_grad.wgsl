@@ -8,16 +8,7 @@
 
 var<workgroup> counts: array<u32, WIDTH>;
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let i = flat(group, groups);
-    if i >= p.outer * p.inner {
-        return;
-    }
+fn line(i: u32, local: u32) {
     let start = i / p.inner * p.len * p.inner + i % p.inner;
     let top = order(f32(y[i]));
     var count = 0u;

@@ -6,7 +6,7 @@ use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, Launch, Program, params, width};
+use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -418,7 +418,7 @@ pub(super) struct Folding {
     to: DType,
 }
 
-params! { struct FoldParams { outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 } }
+params! { struct FoldParams { lines: u32, outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 } }
 
 /// Elements a workgroup folds into one, if they are neighbours.
 const ROW_BLOCK: usize = 4096;
@@ -456,6 +456,7 @@ impl Folding {
                 name: self.op,
                 program: fold_program(self.fold, rows, from, to),
                 params: FoldParams {
+                    lines: (outer * blocks) as u32,
                     outer: outer as u32,
                     len: left as u32,
                     inner: inner as u32,
@@ -477,34 +478,34 @@ impl Folding {
 
 /// For neighbours, with a workgroup so wide; or for elements that are apart.
 fn fold_program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
-    let (kernel, block) = match rows {
-        Some(_) => (include_str!("reduce_rows.wgsl"), ROW_BLOCK),
-        None => (include_str!("reduce_columns.wgsl"), COLUMN_BLOCK),
+    let (kernel, entry, block) = match rows {
+        Some(_) => (include_str!("reduce_rows.wgsl"), LINES, ROW_BLOCK),
+        None => (include_str!("reduce_columns.wgsl"), "", COLUMN_BLOCK),
     };
     let mut consts = vec![("FOLD", (fold == Fold::Max) as u32), ("BLOCK", block as u32)];
     consts.extend(rows.map(|width| ("WIDTH", width)));
     Program::new::<FoldParams>(
-        &[include_str!("../gpu/order.wgsl"), include_str!("fold.wgsl"), kernel],
+        &[include_str!("../gpu/order.wgsl"), include_str!("fold.wgsl"), kernel, entry],
         &[("In", from), ("Out", to)],
         &consts,
     )
 }
 
-params! { struct LineParams { outer: u32, len: u32, inner: u32 } }
+params! { struct LineParams { lines: u32, len: u32, inner: u32 } }
 
 impl LineParams {
     fn new(outer: usize, len: usize, inner: usize) -> LineParams {
-        LineParams { outer: outer as u32, len: len as u32, inner: inner as u32 }
+        LineParams { lines: (outer * inner) as u32, len: len as u32, inner: inner as u32 }
     }
 }
 
 fn max_grad_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("max_grad.wgsl")];
+    let source = [include_str!("../gpu/order.wgsl"), include_str!("max_grad.wgsl"), LINES];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 fn argmax_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("argmax.wgsl")];
+    let source = [include_str!("../gpu/order.wgsl"), include_str!("argmax.wgsl"), LINES];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

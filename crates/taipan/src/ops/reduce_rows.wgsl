@@ -6,16 +6,7 @@
 
 var<workgroup> part: array<u32, WIDTH>;
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let i = flat(group, groups);
-    if i >= p.outer * p.blocks {
-        return;
-    }
+fn line(i: u32, local: u32) {
     let row = i / p.blocks;
     let start = i % p.blocks * BLOCK;
     let end = min(start + BLOCK, p.len);

@@ -8,7 +8,7 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer, Launch, Program, params, width};
+use crate::gpu::{Gpu, GpuBuffer, LINES, Launch, Program, params, width};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
@@ -105,19 +105,20 @@ impl Kernel for SoftmaxGrad {
     }
 }
 
-params! { struct SoftmaxParams { rows: u32, n: u32 } }
+params! { struct SoftmaxParams { lines: u32, n: u32 } }
 
 fn value_program(elem: DType, width: u32) -> Program {
     let source = [
         include_str!("../gpu/math.wgsl"),
         include_str!("../gpu/order.wgsl"),
         include_str!("softmax.wgsl"),
+        LINES,
     ];
     Program::new::<SoftmaxParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 fn grad_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("softmax_grad.wgsl")];
+    let source = [include_str!("softmax_grad.wgsl"), LINES];
     Program::new::<SoftmaxParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
@@ -133,7 +134,7 @@ fn launch(
     gpu.launch(Launch {
         name: "softmax",
         program: program(spec.dtype(), width(n)),
-        params: SoftmaxParams { rows: rows as u32, n: n as u32 },
+        params: SoftmaxParams { lines: rows as u32, n: n as u32 },
         inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
         outputs: &[outputs[0].data.all()],
         groups: rows,

@@ -6,16 +6,7 @@
 var<workgroup> part: array<f32, WIDTH>;
 var<workgroup> orders: array<u32, WIDTH>;
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let row = flat(group, groups);
-    if row >= p.rows {
-        return;
-    }
+fn line(row: u32, local: u32) {
     let start = row * p.n;
     var top = vec2(0u, local); // order, index
     for (var j = local; j < p.n; j += WIDTH) {

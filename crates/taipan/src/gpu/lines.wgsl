@@ -1,0 +1,13 @@
+// The entry point of kernels in which a workgroup of WIDTH invocations works on each of p.lines
+// lines: line(i, local).
+@compute @workgroup_size(WIDTH)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let i = flat(group, groups);
+    if i < p.lines {
+        line(i, local);
+    }
+}
