@@ -43,6 +43,11 @@ impl DType {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
+    /// The type sums of this one are kept in: f64 for f64, f32 for other floats.
+    pub(crate) fn wider(self) -> DType {
+        if self == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+
     /// An error unless `self`, the type of `op`'s input `name`, is a float.
     pub(crate) fn ensure_float(self, op: &'static str, name: &'static str) -> Result<()> {
         match self.is_float() {

@@ -8,6 +8,7 @@ pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
+pub(crate) mod scan;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 pub(crate) mod transpose;

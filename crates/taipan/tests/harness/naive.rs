@@ -1,6 +1,6 @@
 //! Operations as the mathematics says them: plain loops in f64.
 
-use taipan::Activation;
+use taipan::{Activation, Hold, Step};
 
 use super::array::Array;
 
@@ -129,4 +129,60 @@ pub fn softmax(x: &Array, dim: usize) -> Array {
             .collect();
         x.at(index).exp() / sum(&exps)
     })
+}
+
+/// What a selective scan has besides `u`, `delta`, `a_log`, `b` and `c`, and in which form.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    pub hold: Hold,
+    pub step: Step,
+    pub d: bool,
+    pub delta_bias: bool,
+    pub z: bool,
+    pub state: bool,
+    /// `[b, l]`
+    pub starts: Option<Vec<u32>>,
+}
+
+/// The output `[b, l, d]` and the last states `[b, d, n]`, from the inputs in the order of
+/// `taipan::Scan`: one state after the other, as SPEC has it.
+pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
+    let mut optional = inputs[5..].iter();
+    let mut next = |given: bool| given.then(|| optional.next().unwrap());
+    let [d, delta_bias, z, state] =
+        [next(scan.d), next(scan.delta_bias), next(scan.z), next(scan.state)];
+    let [u, delta, a_log, b, c] = [0, 1, 2, 3, 4].map(|i| &inputs[i]);
+    let (batch, len, channels, states) = (u.shape[0], u.shape[1], u.shape[2], a_log.shape[1]);
+    let mut y = Array { shape: u.shape.clone(), data: vec![0.0; u.data.len()] };
+    let mut last = Array::from_fn(&[batch, channels, states], |i| state.map_or(0.0, |h| h.at(i)));
+    for i in 0..batch {
+        for j in 0..channels {
+            let h = &mut last.data[(i * channels + j) * states..][..states];
+            for t in 0..len {
+                if scan.starts.as_ref().is_some_and(|starts| starts[i * len + t] != 0) {
+                    h.fill(0.0);
+                }
+                let raw = delta.at(&[i, t, j]) + delta_bias.map_or(0.0, |bias| bias.at(&[j]));
+                let size = match scan.step {
+                    Step::Softplus => raw.max(0.0) + (-raw.abs()).exp().ln_1p(),
+                    Step::Plain => raw,
+                };
+                let input = u.at(&[i, t, j]);
+                let mut sum = 0.0;
+                for (k, h) in h.iter_mut().enumerate() {
+                    let a = -a_log.at(&[j, k]).exp();
+                    let held = match scan.hold {
+                        Hold::Euler => size,
+                        Hold::ZeroOrder => (size * a).exp_m1() / a,
+                    };
+                    *h = (size * a).exp() * *h + held * b.at(&[i, t, k]) * input;
+                    sum += c.at(&[i, t, k]) * *h;
+                }
+                sum += d.map_or(0.0, |d| d.at(&[j]) * input);
+                sum *= z.map_or(1.0, |z| phi(Activation::Silu, z.at(&[i, t, j])));
+                y.data[(i * len + t) * channels + j] = sum;
+            }
+        }
+    }
+    (y, last)
 }

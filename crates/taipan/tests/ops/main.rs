@@ -9,5 +9,6 @@ mod extremes;
 mod layout;
 mod linear;
 mod reduce;
+mod scan;
 mod softmax;
 mod unary;

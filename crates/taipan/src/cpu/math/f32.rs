@@ -109,6 +109,14 @@ impl Math for f32 {
         power.fma::<I>(exp_m1_reduced::<I>(r), power) * pow2(n.wrapping_sub(half))
     }
 
+    #[inline(always)]
+    fn exp_parts<I: Isa>(self) -> (f32, f32) {
+        let x = if self > 89.0 { 89.0 } else { self };
+        let x = if x < -88.0 { -88.0 } else { x };
+        let (n, r) = reduce::<I>(x, BIAS);
+        (pow2(n), exp_m1_reduced::<I>(r))
+    }
+
     /// 2ⁿ·(eʳ - 1) + (2ⁿ - 1), halved so that 2ⁿ does not overflow before the result does.
     #[inline(always)]
     fn exp_m1<I: Isa>(self) -> f32 {

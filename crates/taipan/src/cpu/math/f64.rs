@@ -77,6 +77,14 @@ impl Math for f64 {
     }
 
     #[inline(always)]
+    fn exp_parts<I: Isa>(self) -> (f64, f64) {
+        let x = if self > 710.0 { 710.0 } else { self };
+        let x = if x < -709.2 { -709.2 } else { x };
+        let (n, r) = reduce::<I>(x, BIAS);
+        (pow2(n), exp_m1_reduced::<I>(r))
+    }
+
+    #[inline(always)]
     fn exp_m1<I: Isa>(self) -> f64 {
         let x = if self > 710.0 { 710.0 } else { self };
         let x = if x < -40.0 { -40.0 } else { x };

@@ -23,6 +23,9 @@ use super::isa::Isa;
 pub(crate) trait Math: Sized + Copy {
     /// eˣ.
     fn exp<I: Isa>(self) -> Self;
+    /// eˣ as 2ⁿ·(1 + m) with |m| < ½, the pair of 2ⁿ and m, from which eˣ - 1 comes as easily. Where eˣ is
+    /// less than the least normal number, 2ⁿ is 0; where it is close to the greatest, infinite.
+    fn exp_parts<I: Isa>(self) -> (Self, Self);
     /// eˣ - 1.
     fn exp_m1<I: Isa>(self) -> Self;
     /// The natural logarithm: -∞ of zero, NaN of what is less.

@@ -1,0 +1,422 @@
+//! The gradient of the scan, and how it is computed on the CPU.
+
+use super::cpu::{
+    Group, Inputs, LANES, Lanes, Stage, columns, gather, hold, per_channel, rates, scatter,
+};
+use super::forward::step_sizes;
+use super::{CHUNK, Hold, OP, Optional, SelectiveScan, Sizes, Step, gpu};
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::math::Math;
+use crate::cpu::threads::for_pieces;
+use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::error::Result;
+use crate::gpu::{Gpu, GpuBuffer};
+use crate::kernel::{Kernel, View};
+use crate::spec::Spec;
+
+/// The gradients of all inputs but `starts`, in their order, from the inputs, the kept states, and the
+/// gradients of the two results.
+///
+/// ```text
+/// dy      = dout·silu(z)                      dz = dout·y·silu'(z)
+/// g_t     = c_t·dy_t + ā_{t+1}·g_{t+1}        and the gradient of the last states, at the end
+/// dc_t    = Σ_d dy_t·h_t                      dd = Σ_{b,t} dy_t·u_t
+/// du_t    = d·dy_t + Σ_n g_t·b̄_t              dstate = ā_1·g_1
+/// db_t    = Σ_d g_t·u_t·held_t                where b̄ = held·b
+/// dΔ_t    = Σ_n g_t·(A·ā_t·h_{t−1} + u_t·b_t·∂held/∂Δ)
+/// da_log  = Σ_{b,t} A·g_t·(Δ_t·ā_t·h_{t−1} + u_t·b_t·∂held/∂A)
+/// ddelta  = dΔ·softplus'(delta + delta_bias)  ddelta_bias = Σ_{b,t} ddelta
+/// ```
+pub(super) struct ScanGrad(pub(super) SelectiveScan);
+
+impl Kernel for ScanGrad {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let starts = self.0.index(Optional::Starts);
+        let floats = (0..self.0.inputs()).filter(|i| Some(*i) != starts);
+        Ok(floats.map(|i| inputs[i].clone()).collect())
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        with_dtype!(inputs[0].spec.dtype(), T: Float => backward::<T>(&self.0, inputs, outputs))
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        gpu::backward(&self.0, gpu, inputs, outputs)
+    }
+}
+
+/// What backward has besides the inputs.
+struct Upstream<'a, T: Float> {
+    /// `[b, chunks, n, d]`
+    kept: &'a [T::Acc],
+    /// `[b, l, d]`
+    dout: &'a [T],
+    /// `[b, d, n]`
+    dlast: &'a [T::Acc],
+}
+
+/// What a thread fills at a time: columns of gradients, and partial sums.
+struct Task<'a, T: Float> {
+    group: Group,
+    /// `[l]`, the group's channels.
+    du: Vec<&'a mut [T]>,
+    ddelta: Vec<&'a mut [T]>,
+    /// Empty without a gate.
+    dz: Vec<&'a mut [T]>,
+    /// `[channels, n]`, of this sequence.
+    da_log: &'a mut [T::Acc],
+    dstate: &'a mut [T::Acc],
+    /// `[channels]`, of this sequence.
+    dd: &'a mut [T::Acc],
+    ddelta_bias: &'a mut [T::Acc],
+    /// `[l, n]`, of these channels.
+    db: &'a mut [T::Acc],
+    dc: &'a mut [T::Acc],
+}
+
+fn backward<T: Float>(
+    scan: &SelectiveScan,
+    inputs: &[View<&CpuBuffer>],
+    outputs: &mut [View<&mut CpuBuffer>],
+) -> Result<()> {
+    let [given @ .., kept, dout, dlast] = inputs else { unreachable!("the upstream is behind") };
+    let upstream = Upstream::<T> { kept: kept.of(), dout: dout.of(), dlast: dlast.of() };
+    let inputs = Inputs::<T>::new(scan, given);
+    let sizes @ Sizes { b, l, d, n } = inputs.sizes;
+    let groups = sizes.groups();
+
+    // Sums over channels are first those of each group, sums over sequences those of each.
+    let scratch = |len: usize| CpuBuffer::scratch(OP, len * size_of::<T::Acc>());
+    let mut partial = [
+        scratch(b * groups * l * n)?,
+        scratch(b * groups * l * n)?,
+        scratch(b * d * n)?,
+        scratch(b * d * n)?,
+        scratch(b * d)?,
+        scratch(b * d)?,
+    ];
+    {
+        let mut outputs: Vec<Option<_>> = outputs.iter_mut().map(Some).collect();
+        let mut columns_of = |i: Option<usize>| {
+            let output = i.and_then(|i| outputs[i].take());
+            columns(output.map(|output| output.of_mut::<T>()), l, sizes)
+        };
+        let mut dus = columns_of(Some(0)).into_iter();
+        let mut ddeltas = columns_of(Some(1)).into_iter();
+        let mut dzs = columns_of(scan.index(Optional::Z)).into_iter();
+        let mut rest = partial.each_mut().map(|buffer| buffer.of_mut::<T::Acc>());
+        let mut tasks: Vec<Task<T>> = Vec::new();
+        for group in sizes.tasks() {
+            let width = group.channels.len();
+            let lens = [l * n, l * n, width * n, width * n, width, width];
+            let mut lens = lens.into_iter();
+            let [db, dc, da_log, dstate, dd, ddelta_bias] = rest.each_mut().map(|rest| {
+                let len = lens.next().expect("six");
+                rest.split_off_mut(..len).expect("as long as the tasks together")
+            });
+            tasks.push(Task {
+                group,
+                du: dus.next().expect("one for each task"),
+                ddelta: ddeltas.next().expect("one for each task"),
+                dz: dzs.next().expect("one for each task"),
+                da_log,
+                dstate,
+                dd,
+                ddelta_bias,
+                db,
+                dc,
+            });
+        }
+        for_pieces(&mut tasks, sizes.tasks_per_thread(), |_, tasks| {
+            for task in tasks {
+                match inputs.hold {
+                    Hold::Euler => dispatch(Backward::<_, false>(&inputs, &upstream, task)),
+                    Hold::ZeroOrder => dispatch(Backward::<_, true>(&inputs, &upstream, task)),
+                }
+            }
+        });
+    }
+    let [db, dc, da_log, dstate, dd, ddelta_bias] =
+        partial.each_ref().map(|buffer| buffer.of::<T::Acc>());
+    sum_parts(da_log, b, outputs[2].of_mut::<T::Acc>());
+    for (part, out) in [(db, 3), (dc, 4)] {
+        let out = outputs[out].of_mut::<T>();
+        for (part, out) in part.chunks((groups * l * n).max(1)).zip(out.chunks_mut((l * n).max(1)))
+        {
+            sum_parts(part, groups, out);
+        }
+        if groups == 0 {
+            out.fill(T::of_f64(0.0));
+        }
+    }
+    for (part, which) in [(dd, Optional::D), (ddelta_bias, Optional::DeltaBias)] {
+        if let Some(i) = scan.index(which) {
+            sum_parts(part, b, outputs[i].of_mut::<T::Acc>());
+        }
+    }
+    if let Some(i) = scan.index(Optional::State) {
+        outputs[i].of_mut::<T::Acc>().copy_from_slice(dstate);
+    }
+    Ok(())
+}
+
+/// The sum of `count` parts, each as long as `out`, one after the other.
+fn sum_parts<T: Float>(parts: &[T::Acc], count: usize, out: &mut [T]) {
+    const STRIP: usize = 1024;
+    let len = out.len();
+    for_pieces(out, STRIP, |start, out| {
+        let mut sum = [T::Acc::ZERO; STRIP];
+        let sum = &mut sum[..out.len()];
+        for part in 0..count {
+            fold::add(sum, &parts[part * len + start..][..out.len()]);
+        }
+        T::narrow(sum, out);
+    });
+}
+
+/// A group's chunks, from the last to the first.
+struct Backward<'a, 'b, T: Float, const ZERO_ORDER: bool>(
+    &'a Inputs<'b, T>,
+    &'a Upstream<'b, T>,
+    &'a mut Task<'b, T>,
+);
+
+impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Backward(inputs, upstream, task) = self;
+        let (group, sizes, n) = (&task.group, inputs.sizes, inputs.sizes.n);
+        let zeros = || [T::Acc::ZERO; LANES];
+        let rates = rates::<I, _>(inputs, group);
+        let (d, delta_bias) = (per_channel(inputs.d, group), per_channel(inputs.delta_bias, group));
+        // [blocks, n]: ā_{t+1}·g_{t+1}, and the sums for da_log.
+        let first = (group.sequence * sizes.d + group.channels.start) * n;
+        let mut carry = gather(&upstream.dlast[first..], group, n, T::Acc::ZERO);
+        let mut da = vec![zeros(); group.blocks() * n];
+        // [blocks]
+        let [mut dd, mut ddelta_bias] = [(); 2].map(|()| vec![zeros(); group.blocks()]);
+        let [mut u, mut raw, mut size, mut z, mut dout] = [(); 5].map(|()| Stage::new(group));
+        let [mut du, mut ddelta, mut dz] = [(); 3].map(|()| Stage::new(group));
+        let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
+        let mut again = Again::new(n);
+        // [CHUNK, n]: sums over blocks, still by lanes.
+        let [mut db, mut dc] = [(); 2].map(|()| vec![zeros(); CHUNK * n]);
+
+        for chunk in (0..sizes.chunks()).rev() {
+            let steps = sizes.chunk(chunk);
+            u.load(inputs.u, sizes, group, &steps);
+            raw.load(inputs.delta, sizes, group, &steps);
+            step_sizes::<I, _>(Step::Plain, &mut raw, &delta_bias);
+            size.lanes.copy_from_slice(&raw.lanes);
+            if inputs.step == Step::Softplus {
+                size.lanes.as_flattened_mut().iter_mut().for_each(|x| *x = x.softplus::<I>());
+            }
+            dout.load(upstream.dout, sizes, group, &steps);
+            if let Some(gate) = inputs.z {
+                z.load(gate, sizes, group, &steps);
+            }
+            let b = inputs.rows(inputs.b, group.sequence, &steps);
+            let c = inputs.rows(inputs.c, group.sequence, &steps);
+            let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
+            db.fill(zeros());
+            dc.fill(zeros());
+            for block in 0..group.blocks() {
+                let rates = &rates[block * n..][..n];
+                let row = (group.sequence * sizes.chunks() + chunk) * n;
+                for (k, state) in again.states[..n].iter_mut().enumerate() {
+                    let kept = &upstream.kept[(row + k) * sizes.d..][group.channels.clone()];
+                    let kept = &kept[group.block(block)];
+                    state[..kept.len()].copy_from_slice(kept);
+                }
+                for (t, step) in steps.clone().enumerate() {
+                    let starts = inputs.starts(group.sequence, step);
+                    let (u, size) = (u.at(t, block), size.at(t, block));
+                    let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
+                    let mut y: Lanes<T::Acc> = std::array::from_fn(|i| d[block][i] * u[i]);
+                    let (before, after) = again.states.split_at_mut((t + 1) * n);
+                    let before = if starts { &again.zeros[..] } else { &before[t * n..] };
+                    let (before, after) = (&before[..n], &mut after[..n]);
+                    let decays = &mut again.decays[t * n..][..n];
+                    for k in 0..n {
+                        for i in 0..LANES {
+                            let held = hold::<I, _, ZERO_ORDER>(size[i], rates[k][i]);
+                            decays[k][i] = held.decay;
+                            if ZERO_ORDER {
+                                again.helds[t * n + k][i] = held.held;
+                            }
+                            after[k][i] =
+                                held.decay.fma::<I>(before[k][i], held.held * u[i] * b[k]);
+                            y[i] = c[k].fma::<I>(after[k][i], y[i]);
+                        }
+                    }
+                    again.y[t] = y;
+                }
+                if inputs.z.is_some() {
+                    for t in 0..steps.len() {
+                        let (z, dout) = (z.at(t, block), dout.at_mut(t, block));
+                        let dz = dz.at_mut(t, block);
+                        for i in 0..LANES {
+                            let gate = z[i].sigmoid::<I>();
+                            dz[i] = dout[i]
+                                * again.y[t][i]
+                                * gate
+                                * (T::Acc::ONE + z[i] * (T::Acc::ONE - gate));
+                            dout[i] *= z[i] * gate;
+                        }
+                    }
+                }
+                let carry = &mut carry[block * n..][..n];
+                let da_chunk = &mut again.da[..n];
+                da_chunk.fill(zeros());
+                for (t, step) in steps.clone().enumerate().rev() {
+                    let starts = inputs.starts(group.sequence, step);
+                    let (u, size, dy) = (u.at(t, block), size.at(t, block), dout.at(t, block));
+                    let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
+                    let (before, after) = again.states.split_at((t + 1) * n);
+                    let before = if starts { &again.zeros[..] } else { &before[t * n..] };
+                    let (before, after) = (&before[..n], &after[..n]);
+                    let decays = &again.decays[t * n..][..n];
+                    let (db, dc) = (&mut db[t * n..][..n], &mut dc[t * n..][..n]);
+                    let scaled: Lanes<T::Acc> = std::array::from_fn(|i| size[i] * u[i]);
+                    // Σ_n g·b·held and Σ_n g·b·∂held/∂Δ, which are one for Euler's rule but for Δ,
+                    // and Σ_n g·A·ā·h_{t−1}.
+                    let (mut by_input, mut by_size, mut by_decay) = (zeros(), zeros(), zeros());
+                    for k in 0..n {
+                        for i in 0..LANES {
+                            let g = c[k].fma::<I>(dy[i], carry[k][i]);
+                            dc[k][i] = dy[i].fma::<I>(after[k][i], dc[k][i]);
+                            let decayed = g * decays[k][i];
+                            let lost = decayed * before[k][i];
+                            by_decay[i] = rates[k][i].fma::<I>(lost, by_decay[i]);
+                            let mut by_rate = size[i].fma::<I>(lost, da_chunk[k][i]);
+                            if ZERO_ORDER {
+                                let held = again.helds[t * n + k][i];
+                                let slope =
+                                    slope_by_rate::<I, _>(size[i], rates[k][i], decays[k][i], held);
+                                db[k][i] = (g * u[i]).fma::<I>(held, db[k][i]);
+                                by_input[i] = (g * b[k]).fma::<I>(held, by_input[i]);
+                                by_size[i] = decayed.fma::<I>(b[k], by_size[i]);
+                                by_rate = (g * u[i] * b[k]).fma::<I>(slope, by_rate);
+                            } else {
+                                db[k][i] = g.fma::<I>(scaled[i], db[k][i]);
+                                by_size[i] = g.fma::<I>(b[k], by_size[i]);
+                            }
+                            da_chunk[k][i] = by_rate;
+                            carry[k][i] = decayed;
+                        }
+                    }
+                    if starts {
+                        carry.fill(zeros());
+                    }
+                    if !ZERO_ORDER {
+                        by_input = std::array::from_fn(|i| size[i] * by_size[i]);
+                    }
+                    let (du, ddelta) = (du.at_mut(t, block), ddelta.at_mut(t, block));
+                    let raw = raw.at(t, block);
+                    for i in 0..LANES {
+                        du[i] = d[block][i].fma::<I>(dy[i], by_input[i]);
+                        dd[block][i] = dy[i].fma::<I>(u[i], dd[block][i]);
+                        let slope = match inputs.step {
+                            Step::Softplus => raw[i].sigmoid::<I>(),
+                            Step::Plain => T::Acc::ONE,
+                        };
+                        ddelta[i] = u[i].fma::<I>(by_size[i], by_decay[i]) * slope;
+                        ddelta_bias[block][i] += ddelta[i];
+                    }
+                }
+                fold::add(da[block * n..][..n].as_flattened_mut(), da_chunk.as_flattened());
+            }
+            du.store(&mut task.du[steps.clone()]);
+            ddelta.store(&mut task.ddelta[steps.clone()]);
+            if inputs.z.is_some() {
+                dz.store(&mut task.dz[steps.clone()]);
+            }
+            for (lanes, sums) in [(&db, &mut *task.db), (&dc, &mut *task.dc)] {
+                let sums = &mut sums[steps.start * n..steps.end * n];
+                sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = sum_lanes(*lanes));
+            }
+        }
+        for (da, rate) in da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {
+            *da *= *rate;
+        }
+        scatter(&da, n, task.da_log);
+        scatter(&carry, n, task.dstate);
+        task.dd.copy_from_slice(&dd.as_flattened()[..task.dd.len()]);
+        task.ddelta_bias.copy_from_slice(&ddelta_bias.as_flattened()[..task.dd.len()]);
+    }
+}
+
+/// What backward computes again of forward, for a chunk of a block.
+struct Again<A> {
+    /// `[CHUNK + 1, n]`: before each step, and behind the last.
+    states: Vec<Lanes<A>>,
+    /// `[CHUNK, n]`
+    decays: Vec<Lanes<A>>,
+    /// `[CHUNK, n]`, with zero-order hold.
+    helds: Vec<Lanes<A>>,
+    /// `[CHUNK]`, before the gate.
+    y: [Lanes<A>; CHUNK],
+    /// `[n]`: what a chunk adds to da.
+    da: Vec<Lanes<A>>,
+    /// `[n]`: the states where a sequence starts.
+    zeros: Vec<Lanes<A>>,
+}
+
+impl<A: Real> Again<A> {
+    fn new(n: usize) -> Again<A> {
+        let lanes = |count: usize| vec![[A::ZERO; LANES]; count];
+        Again {
+            states: lanes((CHUNK + 1) * n),
+            decays: lanes(CHUNK * n),
+            helds: lanes(CHUNK * n),
+            y: [[A::ZERO; LANES]; CHUNK],
+            da: lanes(n),
+            zeros: lanes(n),
+        }
+    }
+}
+
+/// `∂held/∂A = (Δ·ā − held)/A = Δ²·φ₁'(Δ·A)` with zero-order hold, where `φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!`: near 0
+/// the difference would cancel.
+#[inline(always)]
+fn slope_by_rate<I: Isa, A: Real>(size: A, rate: A, decay: A, held: A) -> A {
+    /// `(k+1)/(k+2)!`
+    const SERIES: [f64; 16] = {
+        let (mut series, mut factorial, mut k) = ([0.0; 16], 1.0, 0);
+        while k < 16 {
+            factorial *= (k + 2) as f64;
+            series[k] = (k + 1) as f64 / factorial;
+            k += 1;
+        }
+        series
+    };
+    let x = size * rate;
+    let series = SERIES.iter().rev().fold(A::ZERO, |sum, c| sum.fma::<I>(x, A::of(*c)));
+    let half = A::of(0.5);
+    if x < half && x > -half { size * size * series } else { (size * decay - held) / rate }
+}
+
+/// The sum of the lanes, in pairs.
+#[inline(always)]
+fn sum_lanes<A: Real>(mut lanes: Lanes<A>) -> A {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,261 @@
+//! What both directions share on the CPU: who works on which channels, and in what form.
+//!
+//! Threads take groups of neighbouring channels of a sequence. Within a group, vectors run over
+//! channels: [`LANES`] of them are a block, and each state of a block is one array. Numbers enter
+//! and leave chunk by chunk, through a [`Stage`], where they are widened and padded to whole
+//! blocks.
+
+use std::ops::Range;
+
+use super::{CHUNK, Hold, Optional, SelectiveScan, Sizes, Step};
+use crate::cpu::CpuBuffer;
+use crate::cpu::isa::Isa;
+use crate::cpu::threads::GRAIN;
+use crate::dtype::{Float, Real};
+use crate::kernel::View;
+
+/// Channels of a block.
+pub(super) const LANES: usize = 16;
+
+/// A number per channel of a block.
+pub(super) type Lanes<A> = [A; LANES];
+
+/// The most channels of a group: what they stage should stay in the cache.
+const WIDEST: usize = 128;
+
+/// Groups that keep the threads of a large machine busy. Each has partial sums of its own in
+/// backward, so that there should not be many more.
+const ENOUGH_GROUPS: usize = 64;
+
+/// Below this `a_log`, `exp(Δ·A)` is 1 in any case, and `1/A` could be infinite.
+const LEAST_A_LOG: f64 = -80.0;
+
+/// The inputs of a scan.
+pub(super) struct Inputs<'a, T: Float> {
+    pub(super) hold: Hold,
+    pub(super) step: Step,
+    pub(super) sizes: Sizes,
+    pub(super) u: &'a [T],
+    pub(super) delta: &'a [T],
+    pub(super) a_log: &'a [T::Acc],
+    pub(super) b: &'a [T],
+    pub(super) c: &'a [T],
+    pub(super) d: Option<&'a [T::Acc]>,
+    pub(super) delta_bias: Option<&'a [T::Acc]>,
+    pub(super) z: Option<&'a [T]>,
+    pub(super) state: Option<&'a [T::Acc]>,
+    starts: Option<&'a [u32]>,
+}
+
+impl<'a, T: Float> Inputs<'a, T> {
+    pub(super) fn new(scan: &SelectiveScan, views: &[View<'a, &'a CpuBuffer>]) -> Self {
+        let at = |which| scan.index(which).map(|i| &views[i]);
+        Inputs {
+            hold: scan.hold,
+            step: scan.step,
+            sizes: Sizes::of(&[views[0].spec, views[1].spec, views[2].spec]),
+            u: views[0].of(),
+            delta: views[1].of(),
+            a_log: views[2].of(),
+            b: views[3].of(),
+            c: views[4].of(),
+            d: at(Optional::D).map(View::of),
+            delta_bias: at(Optional::DeltaBias).map(View::of),
+            z: at(Optional::Z).map(View::of),
+            state: at(Optional::State).map(View::of),
+            starts: at(Optional::Starts).map(View::of),
+        }
+    }
+
+    /// Whether a new sequence starts at a step.
+    #[inline(always)]
+    pub(super) fn starts(&self, sequence: usize, t: usize) -> bool {
+        self.starts.is_some_and(|starts| starts[sequence * self.sizes.l + t] != 0)
+    }
+
+    /// Rows of a `[b, l, n]` tensor that belong to a chunk.
+    pub(super) fn rows(&self, x: &'a [T], sequence: usize, chunk: &Range<usize>) -> &'a [T] {
+        let Sizes { l, n, .. } = self.sizes;
+        &x[(sequence * l + chunk.start) * n..][..chunk.len() * n]
+    }
+}
+
+impl Sizes {
+    /// The steps of a chunk.
+    pub(super) fn chunk(self, chunk: usize) -> Range<usize> {
+        chunk * CHUNK..self.l.min((chunk + 1) * CHUNK)
+    }
+
+    /// The number of channels of a group, but for the last of a sequence.
+    pub(super) fn width(self) -> usize {
+        let groups = ENOUGH_GROUPS.div_ceil(self.b.max(1));
+        self.d.div_ceil(groups).next_multiple_of(LANES).clamp(LANES, WIDEST)
+    }
+
+    /// The groups of each sequence.
+    pub(super) fn groups(self) -> usize {
+        self.d.div_ceil(self.width())
+    }
+
+    /// Which channels of which sequence each task works on.
+    pub(super) fn tasks(self) -> impl Iterator<Item = Group> {
+        let (width, d) = (self.width(), self.d);
+        (0..self.b).flat_map(move |sequence| {
+            (0..d)
+                .step_by(width)
+                .map(move |first| Group { sequence, channels: first..d.min(first + width) })
+        })
+    }
+
+    /// How many tasks are worth a thread.
+    pub(super) fn tasks_per_thread(self) -> usize {
+        GRAIN.div_ceil((self.l * self.width() * self.n).max(1))
+    }
+}
+
+/// Neighbouring channels of a sequence.
+pub(super) struct Group {
+    pub(super) sequence: usize,
+    pub(super) channels: Range<usize>,
+}
+
+impl Group {
+    pub(super) fn blocks(&self) -> usize {
+        self.channels.len().div_ceil(LANES)
+    }
+
+    /// The channels of each block, counted within the group.
+    pub(super) fn block(&self, block: usize) -> Range<usize> {
+        block * LANES..self.channels.len().min((block + 1) * LANES)
+    }
+}
+
+/// The columns of each group, row by row, of a tensor whose sequences have `rows` rows of `d` channels:
+/// for each task as many slices. Empty ones where there is no tensor.
+pub(super) fn columns<T>(x: Option<&mut [T]>, rows: usize, sizes: Sizes) -> Vec<Vec<&mut [T]>> {
+    let (groups, width) = (sizes.groups(), sizes.width());
+    let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
+    tasks.resize_with(sizes.b * groups, Vec::new);
+    let Some(x) = x else { return tasks };
+    tasks.iter_mut().for_each(|task| task.reserve_exact(rows));
+    for (row, x) in x.chunks_mut(sizes.d.max(1)).enumerate() {
+        for (group, x) in x.chunks_mut(width).enumerate() {
+            tasks[row / rows * groups + group].push(x);
+        }
+    }
+    tasks
+}
+
+/// A chunk of a `[b, l, d]` tensor for a group: `[CHUNK, blocks]`, with zeros beyond its channels.
+pub(super) struct Stage<A> {
+    pub(super) blocks: usize,
+    pub(super) lanes: Vec<Lanes<A>>,
+}
+
+impl<A: Real> Stage<A> {
+    pub(super) fn new(group: &Group) -> Stage<A> {
+        let blocks = group.blocks();
+        Stage { blocks, lanes: vec![[A::ZERO; LANES]; CHUNK * blocks] }
+    }
+
+    /// Bring a chunk in.
+    pub(super) fn load<T: Float<Acc = A>>(
+        &mut self,
+        x: &[T],
+        sizes: Sizes,
+        group: &Group,
+        chunk: &Range<usize>,
+    ) {
+        for (t, row) in chunk.clone().zip(self.lanes.chunks_mut(self.blocks)) {
+            let at = (group.sequence * sizes.l + t) * sizes.d;
+            let x = &x[at + group.channels.start..at + group.channels.end];
+            T::widen(x, &mut row.as_flattened_mut()[..x.len()]);
+        }
+    }
+
+    /// Take a chunk out, to the columns of a tensor.
+    pub(super) fn store<T: Float<Acc = A>>(&self, columns: &mut [&mut [T]]) {
+        for (columns, row) in columns.iter_mut().zip(self.lanes.chunks(self.blocks)) {
+            T::narrow(&row.as_flattened()[..columns.len()], columns);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self, t: usize, block: usize) -> &Lanes<A> {
+        &self.lanes[t * self.blocks + block]
+    }
+
+    #[inline(always)]
+    pub(super) fn at_mut(&mut self, t: usize, block: usize) -> &mut Lanes<A> {
+        &mut self.lanes[t * self.blocks + block]
+    }
+}
+
+/// `[width]` of a group, or zeros: `[blocks]`.
+pub(super) fn per_channel<A: Real>(x: Option<&[A]>, group: &Group) -> Vec<Lanes<A>> {
+    let mut lanes = vec![[A::ZERO; LANES]; group.blocks()];
+    if let Some(x) = x {
+        let x = &x[group.channels.clone()];
+        lanes.as_flattened_mut()[..x.len()].copy_from_slice(x);
+    }
+    lanes
+}
+
+/// A group's part of a `[…, d, n]` tensor, as `[blocks, n]`; `fill` beyond its channels.
+pub(super) fn gather<A: Real>(x: &[A], group: &Group, n: usize, fill: A) -> Vec<Lanes<A>> {
+    let mut lanes = vec![[fill; LANES]; group.blocks() * n];
+    for (channel, x) in x.chunks(n).take(group.channels.len()).enumerate() {
+        for (k, x) in x.iter().enumerate() {
+            lanes[channel / LANES * n + k][channel % LANES] = *x;
+        }
+    }
+    lanes
+}
+
+/// The inverse of [`gather`].
+pub(super) fn scatter<A: Real>(lanes: &[Lanes<A>], n: usize, x: &mut [A]) {
+    for (channel, x) in x.chunks_mut(n).enumerate() {
+        for (k, x) in x.iter_mut().enumerate() {
+            *x = lanes[channel / LANES * n + k][channel % LANES];
+        }
+    }
+}
+
+/// `A = −exp(a_log)` of a group, `[blocks, n]`; −1 beyond its channels.
+#[inline(always)]
+pub(super) fn rates<I: Isa, T: Float>(inputs: &Inputs<T>, group: &Group) -> Vec<Lanes<T::Acc>> {
+    let n = inputs.sizes.n;
+    let a_log = &inputs.a_log[group.channels.start * n..group.channels.end * n];
+    let mut rates = gather(a_log, group, n, T::Acc::ZERO);
+    rates.as_flattened_mut().iter_mut().for_each(|a| *a = rate::<I, _>(*a));
+    rates
+}
+
+/// `−exp(a_log)`
+#[inline(always)]
+pub(super) fn rate<I: Isa, A: Real>(a_log: A) -> A {
+    let least = A::of(LEAST_A_LOG);
+    let a_log = if a_log < least { least } else { a_log };
+    -a_log.exp::<I>()
+}
+
+/// What happens during a step of size Δ to a state of rate A.
+pub(super) struct Held<A> {
+    /// `ā = exp(Δ·A)`
+    pub(super) decay: A,
+    /// `b̄ = held·B`: Δ, or `(ā − 1)/A`.
+    pub(super) held: A,
+}
+
+/// By Euler's rule, or with zero-order hold.
+#[inline(always)]
+pub(super) fn hold<I: Isa, A: Real, const ZERO_ORDER: bool>(size: A, rate: A) -> Held<A> {
+    let (power, m) = (size * rate).exp_parts::<I>();
+    let decay = (A::ONE + m) * power;
+    if !ZERO_ORDER {
+        return Held { decay, held: size };
+    }
+    // Beyond 1 there is nothing to cancel, and far beyond 2ⁿ is infinite.
+    let exp_m1 = if power > A::ONE { decay - A::ONE } else { power.fma::<I>(m, power - A::ONE) };
+    Held { decay, held: exp_m1 / rate }
+}

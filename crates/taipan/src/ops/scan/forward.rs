@@ -1,0 +1,198 @@
+//! The scan on the CPU.
+
+use super::cpu::{
+    Group, Inputs, LANES, Stage, columns, gather, hold, per_channel, rate, rates, scatter,
+};
+use super::{CHUNK, Hold, SelectiveScan, Step};
+use crate::cpu::CpuBuffer;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::math::Math;
+use crate::cpu::threads::for_pieces;
+use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::error::Result;
+use crate::kernel::View;
+
+pub(super) fn cpu(
+    scan: &SelectiveScan,
+    inputs: &[View<&CpuBuffer>],
+    outputs: &mut [View<&mut CpuBuffer>],
+) -> Result<()> {
+    with_dtype!(inputs[0].spec.dtype(), T: Float => forward(&Inputs::<T>::new(scan, inputs), outputs));
+    Ok(())
+}
+
+/// What a thread fills at a time.
+struct Task<'a, T: Float> {
+    group: Group,
+    /// `[l]`, the group's channels.
+    y: Vec<&'a mut [T]>,
+    /// `[channels, n]`
+    last: &'a mut [T::Acc],
+    /// `[chunks, n]`, the group's channels; empty if nobody wants them.
+    kept: Vec<&'a mut [T::Acc]>,
+}
+
+fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
+    let sizes = inputs.sizes;
+    let [y, last, kept @ ..] = outputs else { unreachable!("two results") };
+    let ys = columns(Some(y.of_mut::<T>()), sizes.l, sizes);
+    let kept = kept.first_mut().map(|kept| kept.of_mut::<T::Acc>());
+    let kepts = columns(kept, sizes.chunks() * sizes.n, sizes);
+    let mut last = last.of_mut::<T::Acc>();
+    let mut tasks: Vec<Task<T>> = Vec::new();
+    for ((group, y), kept) in sizes.tasks().zip(ys).zip(kepts) {
+        let (own, others) = last.split_at_mut(group.channels.len() * sizes.n);
+        last = others;
+        tasks.push(Task { group, y, last: own, kept });
+    }
+    for_pieces(&mut tasks, sizes.tasks_per_thread(), |_, tasks| {
+        for task in tasks {
+            match (sizes.l, inputs.hold) {
+                (1, Hold::Euler) => dispatch(OneStep::<_, false>(inputs, task)),
+                (1, Hold::ZeroOrder) => dispatch(OneStep::<_, true>(inputs, task)),
+                (_, Hold::Euler) => dispatch(Forward::<_, false>(inputs, task)),
+                (_, Hold::ZeroOrder) => dispatch(Forward::<_, true>(inputs, task)),
+            }
+        }
+    });
+}
+
+/// Many steps: vectors run over channels.
+struct Forward<'a, 'b, T: Float, const ZERO_ORDER: bool>(&'a Inputs<'b, T>, &'a mut Task<'b, T>);
+
+impl<T: Float, const ZERO_ORDER: bool> Job for Forward<'_, '_, T, ZERO_ORDER> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Forward(inputs, Task { group, y, last, kept }) = self;
+        let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
+        let rates = rates::<I, _>(inputs, group);
+        let (d, delta_bias) = (per_channel(inputs.d, group), per_channel(inputs.delta_bias, group));
+        let mut states = match inputs.state {
+            Some(state) => {
+                let first = (group.sequence * sizes.d + group.channels.start) * n;
+                gather(&state[first..], group, n, T::Acc::ZERO)
+            }
+            None => vec![[T::Acc::ZERO; LANES]; blocks * n],
+        };
+        let [mut u, mut size, mut z, mut out] = [(); 4].map(|()| Stage::new(group));
+        let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
+
+        for chunk in 0..sizes.chunks() {
+            for (i, kept) in kept.iter_mut().skip(chunk * n).take(n).enumerate() {
+                for (block, kept) in kept.chunks_mut(LANES).enumerate() {
+                    kept.copy_from_slice(&states[block * n + i][..kept.len()]);
+                }
+            }
+            let steps = sizes.chunk(chunk);
+            u.load(inputs.u, sizes, group, &steps);
+            size.load(inputs.delta, sizes, group, &steps);
+            step_sizes::<I, _>(inputs.step, &mut size, &delta_bias);
+            let b = inputs.rows(inputs.b, group.sequence, &steps);
+            let c = inputs.rows(inputs.c, group.sequence, &steps);
+            let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
+            for block in 0..blocks {
+                let rates = &rates[block * n..][..n];
+                let states = &mut states[block * n..][..n];
+                for (t, step) in steps.clone().enumerate() {
+                    if inputs.starts(group.sequence, step) {
+                        states.fill([T::Acc::ZERO; LANES]);
+                    }
+                    let (u, size) = (u.at(t, block), size.at(t, block));
+                    let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
+                    let mut sum: [T::Acc; LANES] = std::array::from_fn(|i| d[block][i] * u[i]);
+                    for k in 0..n {
+                        let (rate, state) = (&rates[k], &mut states[k]);
+                        for i in 0..LANES {
+                            let held = hold::<I, _, ZERO_ORDER>(size[i], rate[i]);
+                            state[i] = held.decay.fma::<I>(state[i], held.held * u[i] * b[k]);
+                            sum[i] = c[k].fma::<I>(state[i], sum[i]);
+                        }
+                    }
+                    *out.at_mut(t, block) = sum;
+                }
+            }
+            if let Some(gate) = inputs.z {
+                z.load(gate, sizes, group, &steps);
+                let gate = z.lanes.as_flattened();
+                for (y, z) in out.lanes.as_flattened_mut().iter_mut().zip(gate) {
+                    *y *= *z * z.sigmoid::<I>();
+                }
+            }
+            out.store(&mut y[steps]);
+        }
+        scatter(&states, n, last);
+    }
+}
+
+/// `Δ` from the staged `delta`.
+#[inline(always)]
+pub(super) fn step_sizes<I: Isa, A: Real>(step: Step, delta: &mut Stage<A>, bias: &[[A; LANES]]) {
+    for row in delta.lanes.chunks_mut(delta.blocks) {
+        for (x, bias) in row.as_flattened_mut().iter_mut().zip(bias.as_flattened()) {
+            *x += *bias;
+        }
+    }
+    if step == Step::Softplus {
+        delta.lanes.as_flattened_mut().iter_mut().for_each(|x| *x = x.softplus::<I>());
+    }
+}
+
+/// One step, as in decoding: vectors run over states, which lie that way in memory.
+struct OneStep<'a, 'b, T: Float, const ZERO_ORDER: bool>(&'a Inputs<'b, T>, &'a mut Task<'b, T>);
+
+impl<T: Float, const ZERO_ORDER: bool> Job for OneStep<'_, '_, T, ZERO_ORDER> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let OneStep(inputs, Task { group, y, last, kept }) = self;
+        let (sizes, n) = (inputs.sizes, inputs.sizes.n);
+        let first = group.sequence * sizes.d + group.channels.start;
+        match inputs.state {
+            Some(state) if !inputs.starts(group.sequence, 0) => {
+                last.copy_from_slice(&state[first * n..][..last.len()]);
+            }
+            _ => last.fill(T::Acc::ZERO),
+        }
+        for (k, kept) in kept.iter_mut().enumerate() {
+            for (kept, last) in kept.iter_mut().zip(last.chunks(n)) {
+                *kept = last[k];
+            }
+        }
+        let [mut u, mut size, mut out] = [(); 3].map(|()| Stage::new(group));
+        u.load(inputs.u, sizes, group, &(0..1));
+        size.load(inputs.delta, sizes, group, &(0..1));
+        step_sizes::<I, _>(inputs.step, &mut size, &per_channel(inputs.delta_bias, group));
+        let d = per_channel(inputs.d, group);
+        let [mut b, mut c] = [(); 2].map(|()| vec![T::Acc::ZERO; n]);
+        T::widen(inputs.rows(inputs.b, group.sequence, &(0..1)), &mut b);
+        T::widen(inputs.rows(inputs.c, group.sequence, &(0..1)), &mut c);
+
+        let a_log = &inputs.a_log[group.channels.start * n..];
+        let channels = a_log.chunks_exact(n).zip(last.chunks_exact_mut(n));
+        for (channel, (a_log, state)) in channels.enumerate() {
+            let (block, lane) = (channel / LANES, channel % LANES);
+            let (u, size) = (u.lanes[block][lane], size.lanes[block][lane]);
+            for (k, state) in state.iter_mut().enumerate() {
+                let held = hold::<I, _, ZERO_ORDER>(size, rate::<I, _>(a_log[k]));
+                *state = held.decay.fma::<I>(*state, held.held * u * b[k]);
+            }
+            let mut sums = [T::Acc::ZERO; LANES];
+            for (c, state) in c.chunks(LANES).zip(state.chunks(LANES)) {
+                for ((sum, c), state) in sums.iter_mut().zip(c).zip(state) {
+                    *sum = c.fma::<I>(*state, *sum);
+                }
+            }
+            let sum = sums.into_iter().fold(T::Acc::ZERO, |sum, x| sum + x);
+            out.lanes[block][lane] = d[block][lane].fma::<I>(u, sum);
+        }
+        if let Some(gate) = inputs.z {
+            u.load(gate, sizes, group, &(0..1));
+            let gate = u.lanes.as_flattened();
+            for (y, z) in out.lanes.as_flattened_mut().iter_mut().zip(gate) {
+                *y *= *z * z.sigmoid::<I>();
+            }
+        }
+        out.store(y);
+    }
+}

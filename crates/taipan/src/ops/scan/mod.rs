@@ -1,0 +1,339 @@
+//! The selective scan (S6), the core of Mamba, and its gradient.
+//!
+//! In what follows `b` is the batch, `l` the length of the sequences, `d` the number of channels
+//! and `n` that of states per channel.
+
+mod backward;
+mod cpu;
+mod forward;
+mod gpu;
+
+use self::backward::ScanGrad;
+use crate::DType;
+use crate::autograd::{Op, Saved, Slot, apply};
+use crate::cpu::CpuBuffer;
+use crate::error::{Result, ensure};
+use crate::gpu::{Gpu, GpuBuffer};
+use crate::kernel::{Kernel, View, run};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+const OP: &str = "selective_scan";
+
+/// Steps between two states that forward keeps for backward, which computes those in between again.
+const CHUNK: usize = 16;
+
+/// The most states per channel.
+const MOST_STATES: usize = 256;
+
+/// What [`selective_scan`] computes with. `Scan::new` takes what it needs; the other fields are public,
+/// and empty unless they are set.
+///
+/// | tensor | shape | type |
+/// |---|---|---|
+/// | `u`, `delta`, `z` | `[b, l, d]` | any float type |
+/// | `b`, `c` | `[b, l, n]` | the same |
+/// | `a_log` | `[d, n]` | f32; f64 if `u` is |
+/// | `d`, `delta_bias` | `[d]` | as `a_log` |
+/// | `state` | `[b, d, n]` | as `a_log` |
+/// | `starts` | `[b, l]` | u32 |
+///
+/// Parameters of the recurrence and its state do not fit half precision, so they are in f32 for
+/// `u` in f16 or bf16.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan<'a> {
+    /// The input of each channel.
+    pub u: &'a Tensor,
+    /// The step size of each channel, before `delta_bias` and `step`.
+    pub delta: &'a Tensor,
+    /// `A = −exp(a_log)`: how fast states decay.
+    pub a_log: &'a Tensor,
+    /// How inputs enter the states.
+    pub b: &'a Tensor,
+    /// How states enter the output.
+    pub c: &'a Tensor,
+    /// How inputs enter the output directly.
+    pub d: Option<&'a Tensor>,
+    /// Added to `delta`.
+    pub delta_bias: Option<&'a Tensor>,
+    /// The gate: outputs are multiplied by `silu(z)`.
+    pub z: Option<&'a Tensor>,
+    /// The states to begin from; zeros if absent.
+    pub state: Option<&'a Tensor>,
+    /// Not 0 where a new sequence starts, with empty states: several may share a row.
+    pub starts: Option<&'a Tensor>,
+    /// How the continuous system becomes a discrete one.
+    pub hold: Hold,
+    /// How `delta` becomes a step size.
+    pub step: Step,
+}
+
+/// How the input is held during a step of size Δ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// `b̄ = Δ·b`: what the published Mamba models were trained with.
+    Euler,
+    /// `b̄ = (exp(Δ·A) − 1)/A·b`: exact for an input that is constant during the step.
+    ZeroOrder,
+}
+
+/// How `delta` becomes the step size Δ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// `Δ = softplus(delta + delta_bias)`
+    Softplus,
+    /// `Δ = delta + delta_bias`
+    Plain,
+}
+
+impl<'a> Scan<'a> {
+    /// The recurrence as Mamba has it, by Euler's rule and with softplus, without anything optional.
+    pub fn new(
+        u: &'a Tensor,
+        delta: &'a Tensor,
+        a_log: &'a Tensor,
+        b: &'a Tensor,
+        c: &'a Tensor,
+    ) -> Scan<'a> {
+        Scan {
+            u,
+            delta,
+            a_log,
+            b,
+            c,
+            d: None,
+            delta_bias: None,
+            z: None,
+            state: None,
+            starts: None,
+            hold: Hold::Euler,
+            step: Step::Softplus,
+        }
+    }
+}
+
+/// The selective scan: the output `[b, l, d]` and the last states `[b, d, n]`.
+///
+/// For each sequence and each channel, with `A = −exp(a_log)` and `Δ = softplus(delta + delta_bias)`,
+///
+/// ```text
+/// h_t = exp(Δ_t·A)·h_{t−1} + b̄_t·u_t        b̄_t = Δ_t·b_t, or (exp(Δ_t·A) − 1)/A·b_t: see Hold
+/// y_t = (Σ_n c_t·h_t + d·u_t)·silu(z_t)
+/// ```
+///
+/// Every float input has a gradient, from the output and from the last states. Time and memory are linear in
+/// `l`: backward keeps the inputs and one state in 16.
+///
+/// Scanning a sequence in pieces, each from the last states of the one before, is the same as
+/// scanning it at once. Of a row with `starts`, each sequence is scanned as if it were alone; `state` then
+/// belongs to what comes before the first start.
+///
+/// ```
+/// use taipan::{DType, Device, Scan, Tensor, selective_scan};
+///
+/// let (b, l, d, n) = (2, 5, 4, 3);
+/// let random = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, &Device::Cpu);
+/// let (u, delta) = (random(&[b, l, d], 1)?.tracked(), random(&[b, l, d], 2)?);
+/// let (a_log, skip) = (random(&[d, n], 3)?, random(&[d], 4)?.tracked());
+/// let (bs, cs) = (random(&[b, l, n], 5)?, random(&[b, l, n], 6)?);
+///
+/// let scan = Scan { d: Some(&skip), ..Scan::new(&u, &delta, &a_log, &bs, &cs) };
+/// let (y, last) = selective_scan(&scan)?;
+/// assert_eq!((y.shape(), last.shape()), (&[b, l, d][..], &[b, d, n][..]));
+/// let grads = y.sum()?.backward()?;
+/// assert_eq!(grads.of(&u)?.shape(), [b, l, d]);
+/// assert_eq!(grads.of(&skip)?.shape(), [d]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn selective_scan(scan: &Scan) -> Result<(Tensor, Tensor)> {
+    let Scan { u, delta, a_log, b, c, d, delta_bias, z, state, starts, hold, step } = *scan;
+    let optional = [d, delta_bias, z, state, starts];
+    let given = optional.map(|tensor| tensor.is_some());
+    let inputs: Vec<&Tensor> =
+        [u, delta, a_log, b, c].into_iter().chain(optional.into_iter().flatten()).collect();
+    let mut results = apply(SelectiveScan { hold, step, given }, &inputs)?;
+    let last = results.swap_remove(1);
+    Ok((results.swap_remove(0), last))
+}
+
+/// One step of [`selective_scan`], for decoding: everything is without the dimension `l`, the
+/// states of the step before are `state`, and those of this one are returned behind the output `[b, d]`.
+///
+/// ```
+/// use taipan::{DType, Device, Scan, Tensor, selective_scan_step};
+///
+/// let (b, d, n) = (1, 4, 3);
+/// let random = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, &Device::Cpu);
+/// let (u, delta, a_log) = (random(&[b, d], 1)?, random(&[b, d], 2)?, random(&[d, n], 3)?);
+/// let (bs, cs) = (random(&[b, n], 5)?, random(&[b, n], 6)?);
+/// let mut state = Tensor::zeros(&[b, d, n], DType::F32, &Device::Cpu)?;
+/// for _ in 0..3 {
+///     let step = Scan { state: Some(&state), ..Scan::new(&u, &delta, &a_log, &bs, &cs) };
+///     let (y, next) = selective_scan_step(&step)?;
+///     assert_eq!(y.shape(), [b, d]);
+///     state = next;
+/// }
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn selective_scan_step(scan: &Scan) -> Result<(Tensor, Tensor)> {
+    const OP: &str = "selective_scan_step";
+    ensure!(OP, scan.starts.is_none(), "starts are given, expected none: a step has no row");
+    let with_length = |tensor: &Tensor, name: &str| {
+        let &[rows, columns] = tensor.shape() else {
+            let found = tensor.shape();
+            let why = format!("{name} is {found:?}, expected 2 dimensions");
+            return Err(crate::Error::Shape { op: OP, why });
+        };
+        tensor.reshape(&[rows, 1, columns])
+    };
+    let [u, delta, b, c] = [
+        with_length(scan.u, "u")?,
+        with_length(scan.delta, "delta")?,
+        with_length(scan.b, "b")?,
+        with_length(scan.c, "c")?,
+    ];
+    let z = scan.z.map(|z| with_length(z, "z")).transpose()?;
+    let scan = Scan { u: &u, delta: &delta, b: &b, c: &c, z: z.as_ref(), ..*scan };
+    let (y, last) = selective_scan(&scan)?;
+    Ok((y.reshape(&[u.shape()[0], u.shape()[2]])?, last))
+}
+
+/// The tensors of a scan that may be absent, in the order of the inputs: behind `u`, `delta`, `a_log`,
+/// `b` and `c`.
+#[derive(Clone, Copy, PartialEq)]
+enum Optional {
+    D,
+    DeltaBias,
+    Z,
+    State,
+    Starts,
+}
+
+/// The op: which inputs it has, and how it discretises.
+#[derive(Clone, Copy)]
+struct SelectiveScan {
+    hold: Hold,
+    step: Step,
+    /// By [`Optional`].
+    given: [bool; 5],
+}
+
+/// The sizes of a scan.
+#[derive(Clone, Copy)]
+struct Sizes {
+    b: usize,
+    l: usize,
+    d: usize,
+    n: usize,
+}
+
+impl Sizes {
+    /// From the shapes of `u` and `a_log`, which were checked.
+    fn of(inputs: &[&Spec]) -> Sizes {
+        let (u, a) = (inputs[0].shape(), inputs[2].shape());
+        Sizes { b: u[0], l: u[1], d: u[2], n: a[1] }
+    }
+
+    /// How many states forward keeps of each sequence.
+    fn chunks(self) -> usize {
+        self.l.div_ceil(CHUNK)
+    }
+}
+
+impl SelectiveScan {
+    /// Where among the inputs an optional one is.
+    fn index(&self, which: Optional) -> Option<usize> {
+        let before = &self.given[..which as usize];
+        self.given[which as usize].then(|| 5 + before.iter().filter(|given| **given).count())
+    }
+
+    /// How many inputs there are.
+    fn inputs(&self) -> usize {
+        5 + self.given.iter().filter(|given| **given).count()
+    }
+}
+
+impl Op for SelectiveScan {
+    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+        matches!(slot, Slot::Input(_))
+    }
+
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        // Behind the results, the states that were kept.
+        let states = saved.take_output(2);
+        let mut inputs: Vec<&Tensor> = (0..self.inputs()).map(|i| saved.input(i)).collect();
+        inputs.extend([&states, &dys[0], &dys[1]]);
+        let mut grads: Vec<_> = run(&ScanGrad(*self), &inputs)?.into_iter().map(Some).collect();
+        if self.index(Optional::Starts).is_some() {
+            grads.push(None);
+        }
+        Ok(grads)
+    }
+}
+
+impl Kernel for SelectiveScan {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let (dtype, wide) = (inputs[0].dtype(), inputs[0].dtype().wider());
+        dtype.ensure_float(OP, "u")?;
+        let (u, a_log) = (inputs[0].shape(), inputs[2].shape());
+        ensure!(OP, u.len() == 3, "u is {u:?}, expected [b, l, d]");
+        ensure!(OP, a_log.len() == 2, "a_log is {a_log:?}, expected [d, n]");
+        let Sizes { b, l, d, n } = Sizes::of(inputs);
+        ensure!(
+            OP,
+            (1..=MOST_STATES).contains(&n),
+            "a_log has {n} states, expected 1 to {MOST_STATES}"
+        );
+        let check = |i: usize, name: &'static str, shape: &[usize], dtype: DType| {
+            let found = inputs[i].shape();
+            ensure!(OP, found == shape, "{name} is {found:?}, expected {shape:?}");
+            inputs[i].dtype().ensure(dtype, OP, name)
+        };
+        check(1, "delta", &[b, l, d], dtype)?;
+        check(2, "a_log", &[d, n], wide)?;
+        check(3, "b", &[b, l, n], dtype)?;
+        check(4, "c", &[b, l, n], dtype)?;
+        let optional: [(Optional, &'static str, &[usize], DType); 5] = [
+            (Optional::D, "d", &[d], wide),
+            (Optional::DeltaBias, "delta_bias", &[d], wide),
+            (Optional::Z, "z", &[b, l, d], dtype),
+            (Optional::State, "state", &[b, d, n], wide),
+            (Optional::Starts, "starts", &[b, l], DType::U32),
+        ];
+        for (which, name, shape, dtype) in optional {
+            if let Some(i) = self.index(which) {
+                check(i, name, shape, dtype)?;
+            }
+        }
+        let (y, last) = (inputs[0].clone(), Spec::new(OP, &[b, d, n], wide)?);
+        kept_states(&y, &last)?;
+        Ok(vec![y, last])
+    }
+
+    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
+        vec![kept_states(&outputs[0], &outputs[1]).expect("checked with the outputs")]
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        forward::cpu(self, inputs, outputs)
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        gpu::forward(self, gpu, inputs, outputs)
+    }
+}
+
+/// The states before each chunk, `[b, chunks, n, d]`, of a scan with these results.
+fn kept_states(y: &Spec, last: &Spec) -> Result<Spec> {
+    let (&[b, l, d], n) = (y.shape().as_array().expect("checked"), last.shape()[2]);
+    Spec::new(OP, &[b, l.div_ceil(CHUNK), n, d], last.dtype())
+}
