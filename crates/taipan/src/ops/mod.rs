@@ -8,8 +8,10 @@ pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
+pub(crate) mod sample;
 pub(crate) mod slice;
 pub(crate) mod softmax;
+pub(crate) mod topk;
 pub(crate) mod transpose;
 pub(crate) mod unary;
 
@@ -22,6 +24,8 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         binary::programs,
         reduce::programs,
         softmax::programs,
+        topk::programs,
+        sample::programs,
         linear::variant::programs,
     ];
     let mut all = crate::gpu::programs(types);

@@ -377,6 +377,14 @@ impl Kernel for Argmax {
             let x = inputs[0].of::<T>();
             for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, piece| {
                 for (i, out) in piece.iter_mut().enumerate() {
+                    if inner == 1 {
+                        let row = &x[(start + i) * len..][..len];
+                        let widen = |first: usize, wide: &mut [<T as Float>::Acc]| {
+                            T::widen(&row[first..][..wide.len()], wide);
+                        };
+                        *out = fold::first_largest(len, widen).1 as u32;
+                        continue;
+                    }
                     let (outer, column) = ((start + i) / inner, (start + i) % inner);
                     let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
                     let best = (1..len).fold(0, |best, j| {
@@ -505,7 +513,12 @@ fn max_grad_program(elem: DType, width: u32) -> Program {
 }
 
 fn argmax_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("argmax.wgsl"), LINES];
+    let source = [
+        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/greatest.wgsl"),
+        include_str!("argmax.wgsl"),
+        LINES,
+    ];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

@@ -9,5 +9,7 @@ mod extremes;
 mod layout;
 mod linear;
 mod reduce;
+mod sample;
 mod softmax;
+mod topk;
 mod unary;
