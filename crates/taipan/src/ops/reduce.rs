@@ -377,20 +377,19 @@ impl Kernel for Argmax {
             let x = inputs[0].of::<T>();
             for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, piece| {
                 for (i, out) in piece.iter_mut().enumerate() {
-                    if inner == 1 {
-                        let row = &x[(start + i) * len..][..len];
-                        let widen = |first: usize, wide: &mut [<T as Float>::Acc]| {
-                            T::widen(&row[first..][..wide.len()], wide);
-                        };
-                        *out = fold::first_largest(len, widen).1 as u32;
-                        continue;
-                    }
                     let (outer, column) = ((start + i) / inner, (start + i) % inner);
-                    let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
-                    let best = (1..len).fold(0, |best, j| {
-                        let (held, new) = (at(best), at(j));
-                        if new > held || new.is_nan() && !held.is_nan() { j } else { best }
-                    });
+                    let best = if inner == 1 {
+                        let widen = |j: usize, wide: &mut [<T as Float>::Acc]| {
+                            T::widen(&x[outer * len + j..][..wide.len()], wide);
+                        };
+                        fold::first_largest(len, widen).1
+                    } else {
+                        let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
+                        (1..len).fold(0, |best, j| {
+                            let (held, new) = (at(best), at(j));
+                            if new > held || new.is_nan() && !held.is_nan() { j } else { best }
+                        })
+                    };
                     *out = best as u32;
                 }
             });

@@ -64,10 +64,8 @@ impl Kernel for TopK {
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let (shape, k) = (inputs[0].shape(), self.0);
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
-        let Some((&n, rows)) = shape.split_last() else {
-            ensure!(self.name(), false, "the input is [], expected 1 dimension or more");
-            unreachable!()
-        };
+        ensure!(self.name(), !shape.is_empty(), "the input is [], expected 1 dimension or more");
+        let (rows, n) = (&shape[..shape.len() - 1], last(inputs[0]));
         ensure!(self.name(), k <= n, "k is {k}, expected at most {n} for {shape:?}");
         ensure!(self.name(), u32::try_from(n).is_ok(), "{n} elements exceed a u32 index");
         let shape = [rows, &[k]].concat();

@@ -14,7 +14,8 @@ by that input of Σ y·dy + Σ last·dlast. An array that is absent was not an i
 - Euler cases are transformers' own: its mixer computes what enters the recurrence, its function
   `mamba_selective_scan` the values and, through autograd, the gradients.
 - For zero-order hold there is no such code; the cases come from the recurrence below, written
-  step by step and differentiated by autograd. With Euler's rule the same lines must give what transformers gives.
+  step by step and differentiated by autograd. With Euler's rule it must give what transformers
+  gives.
 - mixer.json is transformers' whole mixer, with the gradients by its input and by all its weights.
 """
 

@@ -1,4 +1,4 @@
-//! The largest elements of rows, and tokens drawn from them.
+//! The largest elements of rows.
 
 use taipan::{DType, Device, Result, Tensor};
 
