@@ -67,6 +67,7 @@ pub use error::{Error, Result};
 pub use ops::concat::concat;
 pub use ops::function::Activation;
 pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};
+pub use ops::sample::Sampling;
 pub use ops::scan::{Hold, Scan, Step, selective_scan, selective_scan_step};
 pub use tensor::Tensor;
 pub use wgpu;

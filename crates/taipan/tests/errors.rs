@@ -2,7 +2,8 @@
 //! was expected.
 
 use taipan::{
-    Activation, DType, Device, Error, Result, Tensor, Weight, concat, linear, linear_backward,
+    Activation, DType, Device, Error, Result, Sampling, Tensor, Weight, concat, linear,
+    linear_backward,
 };
 
 const CPU: Device = Device::Cpu;
@@ -237,6 +238,34 @@ fn functions_of_integers() {
     refuses(x.max(), "max: the input is i64, expected a float");
     refuses(x.argmax(0), "argmax: the input is i64, expected a float");
     refuses(x.softmax(0), "softmax: the input is i64, expected a float");
+    refuses(x.topk(1), "topk: the input is i64, expected a float");
+    refuses(x.sample(&Sampling::default()), "sample: the input is i64, expected a float");
+}
+
+#[test]
+fn the_largest_elements() {
+    refuses(zeros(&[]).topk(0), "topk: the input is [], expected 1 dimension or more");
+    refuses(zeros(&[2, 4]).topk(5), "topk: k is 5, expected at most 4 for [2, 4]");
+    refuses(zeros(&[2, 0]).topk(1), "topk: k is 1, expected at most 0 for [2, 0]");
+}
+
+#[test]
+fn drawing_tokens() {
+    let default = Sampling::default();
+    refuses(zeros(&[]).sample(&default), "sample: the input is [], expected 1 dimension or more");
+    refuses(zeros(&[2, 0]).sample(&default), "sample: dimension 1 of [2, 0] is empty");
+    for (temperature, found) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+        refuses(
+            zeros(&[2]).sample(&Sampling { temperature, ..default.clone() }),
+            &format!("sample: the temperature is {found}, expected a finite number of 0 or more"),
+        );
+    }
+    for temperature in [0.0, 1.0] {
+        refuses(
+            zeros(&[2]).sample(&Sampling { temperature, top_k: Some(0), ..default.clone() }),
+            "sample: top_k is 0, expected 1 or more",
+        );
+    }
 }
 
 #[test]

@@ -8,9 +8,11 @@ pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
+pub(crate) mod sample;
 pub(crate) mod scan;
 pub(crate) mod slice;
 pub(crate) mod softmax;
+pub(crate) mod topk;
 pub(crate) mod transpose;
 pub(crate) mod unary;
 
@@ -23,6 +25,8 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         binary::programs,
         reduce::programs,
         softmax::programs,
+        topk::programs,
+        sample::programs,
         linear::variant::programs,
     ];
     let mut all = crate::gpu::programs(types);

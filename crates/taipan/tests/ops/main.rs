@@ -9,6 +9,8 @@ mod extremes;
 mod layout;
 mod linear;
 mod reduce;
+mod sample;
 mod scan;
 mod softmax;
+mod topk;
 mod unary;
