@@ -306,11 +306,16 @@ impl Conv1d {
             wide
         };
         let weight = wide(&inputs[1]);
-        let taps = (0..sizes.k).flat_map(|j| weight.iter().skip(j).step_by(sizes.k).copied());
+        let mut taps = vec![T::Acc::ZERO; weight.len()];
+        for (c, weight) in weight.chunks(sizes.k).enumerate() {
+            for (j, tap) in weight.iter().enumerate() {
+                taps[j * sizes.d + c] = *tap;
+            }
+        }
         Texts {
             sizes,
             x: inputs[0].of(),
-            taps: taps.collect(),
+            taps,
             bias: self.bias.map(|i| wide(&inputs[i])),
             window: self.window.map(|i| inputs[i].of()),
             starts: self.starts.map(|i| inputs[i].of()),
@@ -340,8 +345,8 @@ impl Conv1d {
 /// `dweight` and `dbias` are sums over as many.
 const TIME: usize = 64;
 
-/// Channels that a task computes at a time: what it needs of them stays in cache.
-const STRIP: usize = 256;
+/// The most channels that a task computes at a time: what it needs of them stays in cache.
+const STRIP: usize = 2048;
 
 /// The inputs of all batch entries.
 struct Texts<'a, T: Float> {
@@ -383,20 +388,22 @@ impl<T: Float> Texts<'_, T> {
         }
     }
 
-    /// Batch entries and times, in order. An entry without inputs has one block, too.
+    /// Batch entries and times, in order. An entry that has but a window has one block, too.
     fn blocks(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<T> {
-        let Sizes { b, l, k, .. } = self.sizes;
+        let Sizes { b, l, d, k } = self.sizes;
         let time = TIME.max(k);
-        (0..b).flat_map(move |entry| {
+        let nothing = (l + k - 1) * d == 0;
+        (0..if nothing { 0 } else { b }).flat_map(move |entry| {
             let block = move |i: usize| (entry, i * time..(i * time + time).min(l));
             (0..l.div_ceil(time).max(1)).map(block)
         })
     }
 
-    /// Strips of channels.
-    fn strips(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+    /// Strips of channels, and the most that are in one.
+    fn strips(&self) -> (impl Iterator<Item = Range<usize>> + use<T>, usize) {
         let d = self.sizes.d;
-        (0..d).step_by(STRIP).map(move |first| first..(first + STRIP).min(d))
+        let strips = (0..d).step_by(STRIP).map(move |first| first..(first + STRIP).min(d));
+        (strips, d.min(STRIP))
     }
 
     /// The taps of some channels, oldest first.
@@ -438,8 +445,9 @@ impl<T: Float> Texts<'_, T> {
 
     fn forward_block(&self, function: Function, text: &Text<T>, times: Range<usize>, y: &mut [T]) {
         let Sizes { d, k, .. } = self.sizes;
-        let (mut wide, mut buffer) = (Vec::new(), [T::Acc::ZERO; STRIP]);
-        for channels in self.strips() {
+        let (strips, width) = self.strips();
+        let (mut wide, mut buffer) = (Vec::new(), vec![T::Acc::ZERO; width]);
+        for channels in strips {
             let taps = self.taps(&channels);
             let inputs = times.start..times.end + self.sizes.before();
             let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
@@ -501,45 +509,47 @@ impl<T: Float> Texts<'_, T> {
     ) {
         let Sizes { l, d, k, .. } = self.sizes;
         let before = self.sizes.before();
-        let zeros = [T::Acc::ZERO; STRIP];
+        let (strips, width) = self.strips();
+        let zeros = |rows: usize| vec![T::Acc::ZERO; rows * width];
         // Results that the inputs of this block reach.
         let reached = times.start..(times.end + before).min(l);
         let mut wide = Vec::new();
-        let mut g = vec![zeros; reached.len()];
-        let [mut wide_dy, mut pre] = [zeros; 2];
-        for channels in self.strips() {
+        let (mut g, mut sums) = (zeros(reached.len()), zeros(k + 1));
+        let [mut wide_dy, mut pre] = [zeros(1), zeros(1)];
+        for channels in strips {
             let n = channels.len();
             let taps = self.taps(&channels);
             let inputs = reached.start..reached.end + before;
             let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
-            let mut sums = vec![zeros; k + 1]; // of dweight, and of dbias
-            for (i, t) in reached.clone().enumerate() {
+            sums.fill(T::Acc::ZERO);
+            let (dtaps, dbias) = sums.split_at_mut(k * width);
+            for ((i, t), g) in reached.clone().enumerate().zip(g.chunks_mut(width)) {
                 let unseen = k - text.reach(t + k, k);
                 let rows = &rows[i + unseen..i + k];
                 let dy = widened(&dy[t * d..][channels.clone()], &mut wide_dy[..n]);
-                let g = &mut g[i][..n];
+                let g = &mut g[..n];
                 if function.kept() != Kept::Nothing {
                     self.pre(&channels, &taps[unseen..], rows, &mut pre[..n]);
                 }
                 function.slope_at(&mut pre[..n], dy, g);
                 if times.contains(&t) {
-                    let (dtaps, dbias) = sums.split_at_mut(k);
-                    dispatch(AddTapGrads { sums: &mut dtaps[unseen..], rows, g });
-                    fold::add(&mut dbias[0], g);
+                    let sums = &mut dtaps[unseen * width..];
+                    dispatch(AddTapGrads { sums, width, rows, g });
+                    fold::add(dbias, g);
                 }
             }
-            for (j, sums) in sums.iter().enumerate() {
+            for (j, sums) in sums.chunks(width).enumerate() {
                 grads.partial[j * d..][channels.clone()].copy_from_slice(&sums[..n]);
             }
 
             let newest_first: Vec<&[T::Acc]> = taps.iter().rev().copied().collect();
-            let g: Vec<&[T::Acc]> = g.iter().map(|g| &g[..n]).collect();
+            let g: Vec<&[T::Acc]> = g.chunks(width).map(|g| &g[..n]).collect();
             // The gradient of input `i`.
-            let grad = |i: usize, out: &mut [T]| {
+            let mut grad = |i: usize, out: &mut [T]| {
                 let (results, kept) = text.results(i);
                 let age = results.start + before - i..results.end + before - i;
                 let g = &g[results.start - times.start..results.end - times.start];
-                fill_wide(out, &mut zeros.clone(), |sums| {
+                fill_wide(out, &mut pre, |sums| {
                     match kept {
                         true => T::widen(&dnext[(i - l) * d..][channels.clone()], sums),
                         false => sums.fill(T::Acc::ZERO),
@@ -630,7 +640,7 @@ fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     rest.split_off_mut(..n).expect("pieces of a tensor add up to it")
 }
 
-/// Rows of at most a strip in the wider type: as they are if they are stored in it, or in `wide`.
+/// Rows in the wider type: as they are if they are stored in it, or in `wide`.
 fn widened_rows<'a, T: Float>(
     rows: impl Iterator<Item = &'a [T]>,
     wide: &'a mut Vec<T::Acc>,
@@ -639,9 +649,9 @@ fn widened_rows<'a, T: Float>(
     if let Some(rows) = rows.iter().map(|row| T::as_acc(row)).collect() {
         return rows;
     }
-    wide.resize(rows.len() * STRIP, T::Acc::ZERO);
-    let places = wide.chunks_mut(STRIP);
-    rows.into_iter().zip(places).map(|(row, place)| widened(row, &mut place[..row.len()])).collect()
+    wide.resize(rows.iter().map(|row| row.len()).sum(), T::Acc::ZERO);
+    let mut rest = &mut wide[..];
+    rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect()
 }
 
 /// `sums += Σ taps[i] ⊙ rows[i]`
@@ -673,9 +683,10 @@ impl<A: Real> Job for AddTaps<'_, A> {
     }
 }
 
-/// `sums[i] += g ⊙ rows[i]`
+/// `sums[i] += g ⊙ rows[i]`, the sums being `width` apart.
 struct AddTapGrads<'a, A> {
-    sums: &'a mut [[A; STRIP]],
+    sums: &'a mut [A],
+    width: usize,
     rows: &'a [&'a [A]],
     g: &'a [A],
 }
@@ -684,7 +695,7 @@ impl<A: Real> Job for AddTapGrads<'_, A> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        for (sums, row) in self.sums.iter_mut().zip(self.rows) {
+        for (sums, row) in self.sums.chunks_mut(self.width).zip(self.rows) {
             for ((sum, g), x) in sums.iter_mut().zip(self.g).zip(*row) {
                 *sum = g.fma::<I>(*x, *sum);
             }

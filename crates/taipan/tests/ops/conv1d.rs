@@ -125,10 +125,26 @@ fn every_size() {
     }
 }
 
+/// More entries than could be counted in a lifetime, with nothing in them.
+#[test]
+fn many_entries_of_nothing() -> Result<()> {
+    for device in devices() {
+        for [l, d, k] in [[0, 0, 1], [0, 0, 4], [3, 0, 4], [0, 2, 1]] {
+            let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &device);
+            let (x, weight) = (zeros(&[1 << 40, l, d])?.tracked(), zeros(&[d, k])?.tracked());
+            let (y, next) = causal_conv1d(&CausalConv1d::new(&x, &weight))?;
+            assert_eq!(next.shape(), [1 << 40, k - 1, d]);
+            let grads = y.backward_from(&y.detached())?;
+            assert_eq!(array(grads.of(&weight)?).data, vec![0.0; d * k]);
+        }
+    }
+    Ok(())
+}
+
 /// The borders of blocks of time and of strips of channels, with texts that start beside them.
 #[test]
 fn borders_of_blocks() {
-    for (l, d) in [(63, 3), (64, 257), (65, 255), (67, 256), (129, 3)] {
+    for (l, d) in [(63, 3), (64, 5), (65, 2), (67, 3), (129, 2), (5, 2047), (3, 2048), (5, 2049)] {
         Layer::full(1, l, d, 4).check();
     }
     Layer::full(2, 130, 2, 4)
