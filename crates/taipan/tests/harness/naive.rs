@@ -247,3 +247,65 @@ pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
     })
     .collect()
 }
+
+/// `x·weight / √(mean(x²) + eps)` along the last dimension.
+pub fn rms_norm(x: &Array, weight: &Array, eps: f64) -> Array {
+    let rank = x.shape.len();
+    Array::from_fn(&x.shape, |index| {
+        let mut other = index.to_vec();
+        let squares: Vec<f64> = (0..x.shape[rank - 1])
+            .map(|i| {
+                other[rank - 1] = i;
+                x.at(&other).powi(2)
+            })
+            .collect();
+        x.at(index) * weight.at(&index[rank - 1..]) / (mean(&squares) + eps).sqrt()
+    })
+}
+
+/// A causal depthwise convolution of `x` `[b, l, d]` with `weight` `[d, k]`.
+pub struct Conv<'a> {
+    pub x: &'a Array,
+    pub weight: &'a Array,
+    pub bias: Option<&'a Array>,
+    /// `[b, k − 1, d]`
+    pub window: Option<&'a Array>,
+    /// `[b, l]`
+    pub starts: Option<&'a [u32]>,
+    pub activation: Activation,
+}
+
+impl Conv<'_> {
+    /// The result, and behind it, along time, the next window: `[b, l + k − 1, d]`.
+    pub fn eval(&self) -> Array {
+        let [b, l, d] = self.x.shape[..] else { panic!("x is [b, l, d]") };
+        let k = self.weight.shape[1];
+        Array::from_fn(&[b, l + k - 1, d], |index| {
+            let [b, t, c] = index[..] else { unreachable!() };
+            if t >= l {
+                let at = t as isize - (k as isize - 1);
+                return self.seen(b, at, l as isize - 1, c);
+            }
+            let mut pre = self.bias.map_or(0.0, |bias| bias.data[c]);
+            for j in 0..k {
+                let at = t as isize - (k as isize - 1) + j as isize;
+                pre += self.weight.at(&[c, j]) * self.seen(b, at, t as isize, c);
+            }
+            phi(self.activation, pre)
+        })
+    }
+
+    /// The input at a time, as it is seen from another: 0 if a text has started in between.
+    fn seen(&self, b: usize, at: isize, from: isize, c: usize) -> f64 {
+        let (l, k) = (self.x.shape[1], self.weight.shape[1]);
+        let started =
+            |t: isize| t >= 0 && self.starts.is_some_and(|starts| starts[b * l + t as usize] != 0);
+        if (at + 1..=from).any(started) {
+            return 0.0;
+        }
+        match at {
+            0.. => self.x.at(&[b, at as usize, c]),
+            _ => self.window.map_or(0.0, |w| w.at(&[b, (at + k as isize - 1) as usize, c])),
+        }
+    }
+}
