@@ -13,7 +13,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::math::Math;
-use crate::cpu::threads::for_pieces;
+use crate::cpu::threads::{for_pieces, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer};
@@ -142,19 +142,16 @@ fn backward<T: Float>(
                 dc,
             });
         }
-        for_pieces(&mut tasks, 1, |_, tasks| {
-            for task in tasks {
-                match (inputs.hold, inputs.step) {
-                    (Hold::Euler, Step::Softplus) => {
-                        dispatch(Backward::<_, DECAYING>(&inputs, &upstream, task))
-                    }
-                    (Hold::Euler, Step::Plain) => {
-                        dispatch(Backward::<_, EULER>(&inputs, &upstream, task))
-                    }
-                    (Hold::ZeroOrder, _) => {
-                        dispatch(Backward::<_, ZERO_ORDER>(&inputs, &upstream, task))
-                    }
-                }
+        let (inputs, upstream) = (&inputs, &upstream);
+        for_tasks(tasks, sizes.work(), |mut task| match (inputs.hold, inputs.step) {
+            (Hold::Euler, Step::Softplus) => {
+                dispatch(Backward::<_, DECAYING>(inputs, upstream, &mut task))
+            }
+            (Hold::Euler, Step::Plain) => {
+                dispatch(Backward::<_, EULER>(inputs, upstream, &mut task))
+            }
+            (Hold::ZeroOrder, _) => {
+                dispatch(Backward::<_, ZERO_ORDER>(inputs, upstream, &mut task))
             }
         });
     }

@@ -102,6 +102,11 @@ impl Sizes {
         self.l.clamp(1, CHUNK)
     }
 
+    /// How many numbers all tasks compute.
+    pub(super) fn work(self) -> usize {
+        self.b * self.l * self.d * self.n
+    }
+
     /// The groups of each sequence.
     pub(super) fn groups(self) -> usize {
         self.d.div_ceil(self.width())
@@ -249,8 +254,12 @@ impl<A: Real> Rates<A> {
         let n = inputs.sizes.n;
         let a_log = &inputs.a_log[group.channels.start * n..group.channels.end * n];
         let mut rates = gather(a_log, group, n, A::ZERO);
-        rates.as_flattened_mut().iter_mut().for_each(|a| *a = rate::<I, _>(*a));
-        let inverses = rates.iter().map(|rate| rate.map(inverse)).collect();
+        let mut inverses = rates.clone();
+        let both = rates.as_flattened_mut().iter_mut().zip(inverses.as_flattened_mut());
+        for (a, inverted) in both {
+            *a = rate::<I, _>(*a);
+            *inverted = inverse(*a);
+        }
         Rates { rates, inverses }
     }
 }

@@ -11,7 +11,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::math::Math;
 use crate::cpu::prefetch::prefetch;
-use crate::cpu::threads::for_pieces;
+use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::View;
@@ -49,14 +49,10 @@ fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
         last = others;
         tasks.push(Task { group, y, last: own, kept });
     }
-    for_pieces(&mut tasks, 1, |_, tasks| {
-        for task in tasks {
-            match (inputs.hold, inputs.step) {
-                (Hold::Euler, Step::Softplus) => run::<_, DECAYING>(inputs, task),
-                (Hold::Euler, Step::Plain) => run::<_, EULER>(inputs, task),
-                (Hold::ZeroOrder, _) => run::<_, ZERO_ORDER>(inputs, task),
-            }
-        }
+    for_tasks(tasks, sizes.work(), |mut task| match (inputs.hold, inputs.step) {
+        (Hold::Euler, Step::Softplus) => run::<_, DECAYING>(inputs, &mut task),
+        (Hold::Euler, Step::Plain) => run::<_, EULER>(inputs, &mut task),
+        (Hold::ZeroOrder, _) => run::<_, ZERO_ORDER>(inputs, &mut task),
     });
 }
 
@@ -187,23 +183,27 @@ impl<T: Float, const RULE: u8> Job for OneStep<'_, '_, T, RULE> {
         T::widen(row(inputs.b), &mut b.as_flattened_mut()[..n]);
         T::widen(row(inputs.c), &mut c.as_flattened_mut()[..n]);
 
-        let a_log = &inputs.a_log[group.channels.start * n..];
-        let channels = a_log.chunks_exact(n).zip(last.chunks_exact_mut(n));
-        for (channel, (a_log, states)) in channels.enumerate() {
+        let a_log = &inputs.a_log[group.channels.start * n..][..last.len()];
+        let mut rates = a_log.to_vec();
+        for rate_of in &mut rates {
+            *rate_of = rate::<I, _>(*rate_of);
+        }
+        let channels = rates.chunks_exact(n).zip(last.chunks_exact_mut(n));
+        for (channel, (rates, states)) in channels.enumerate() {
             let (block, lane) = (channel / LANES, channel % LANES);
             let (u, size) = (u.lanes[block][lane], size.lanes[block][lane]);
             let mut sums = [T::Acc::ZERO; LANES];
-            let (whole_a, rest_a) = a_log.as_chunks::<LANES>();
+            let (whole_rates, rest_rates) = rates.as_chunks::<LANES>();
             let (whole, rest) = states.as_chunks_mut::<LANES>();
-            for (k, (a_log, states)) in whole_a.iter().zip(whole).enumerate() {
-                advance::<I, _, RULE>([size, u], a_log, &b[k], states);
+            for (k, (rates, states)) in whole_rates.iter().zip(whole).enumerate() {
+                advance::<I, _, RULE>([size, u], rates, &b[k], states);
                 sums = from_fn(|i| c[k][i].fma::<I>(states[i], sums[i]));
             }
             if !rest.is_empty() {
-                let (k, [mut a_log, mut states]) = (whole_a.len(), [[T::Acc::ZERO; LANES]; 2]);
-                a_log[..rest.len()].copy_from_slice(rest_a);
+                let (k, [mut rates, mut states]) = (whole_rates.len(), [[-T::Acc::ONE; LANES]; 2]);
+                rates[..rest.len()].copy_from_slice(rest_rates);
                 states[..rest.len()].copy_from_slice(rest);
-                advance::<I, _, RULE>([size, u], &a_log, &b[k], &mut states);
+                advance::<I, _, RULE>([size, u], &rates, &b[k], &mut states);
                 sums = from_fn(|i| c[k][i].fma::<I>(states[i], sums[i]));
                 rest.copy_from_slice(&states[..rest.len()]);
             }
@@ -224,13 +224,12 @@ impl<T: Float, const RULE: u8> Job for OneStep<'_, '_, T, RULE> {
 #[inline(always)]
 fn advance<I: Isa, A: Real, const RULE: u8>(
     [size, u]: [A; 2],
-    a_log: &Lanes<A>,
+    rates: &Lanes<A>,
     b: &Lanes<A>,
     states: &mut Lanes<A>,
 ) {
     *states = from_fn(|i| {
-        let rate = rate::<I, _>(a_log[i]);
-        let held = hold::<I, _, RULE>(size, rate, inverse(rate));
+        let held = hold::<I, _, RULE>(size, rates[i], inverse(rates[i]));
         held.decay.fma::<I>(states[i], held.held * u * b[i])
     });
 }
