@@ -28,10 +28,12 @@
 
 mod adapter;
 mod buffer;
+mod complaint;
 #[cfg(not(target_family = "wasm"))]
 mod disk;
 mod fault;
 mod fill;
+mod pieces;
 mod program;
 mod recorder;
 mod strided;
@@ -44,7 +46,10 @@ pub(crate) use self::adapter::list;
 pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
 pub(crate) use self::buffer::{Binding, GpuBuffer};
+pub(crate) use self::complaint::COMPLAINTS;
+use self::complaint::Complaints;
 use self::fault::Faults;
+pub(crate) use self::pieces::Elements;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
@@ -73,6 +78,7 @@ struct Inner {
     buffers: Mutex<Buffers>,
     programs: Mutex<Programs>,
     recorder: Mutex<Recorder>,
+    complaints: Complaints,
 }
 
 /// What a GPU's tensors take, in bytes.
@@ -155,6 +161,7 @@ impl Gpu {
             programs: Mutex::new(Programs::new(&device, &info)),
             recorder: Mutex::new(Recorder::new(&device)),
             buffers: Mutex::new(Buffers::new()),
+            complaints: Complaints::new(&device),
             device,
             queue,
             info,

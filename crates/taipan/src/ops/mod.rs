@@ -3,6 +3,7 @@
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod concat;
+pub(crate) mod embedding;
 pub(crate) mod function;
 pub(crate) mod linear;
 pub(crate) mod matmul;
@@ -22,6 +23,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         binary::programs,
         reduce::programs,
         softmax::programs,
+        embedding::programs,
         linear::variant::programs,
     ];
     let mut all = crate::gpu::programs(types);

@@ -130,3 +130,10 @@ pub fn softmax(x: &Array, dim: usize) -> Array {
         x.at(index).exp() / sum(&exps)
     })
 }
+
+/// The rows of `table`, `[v, d]`, that `ids` name; `shape` is theirs.
+pub fn embedding(table: &Array, ids: &[u32], shape: &[usize]) -> Array {
+    let d = table.shape[1];
+    let data = ids.iter().flat_map(|&id| table.data[id as usize * d..][..d].to_vec()).collect();
+    Array { shape: [shape, &[d]].concat(), data }
+}

@@ -5,6 +5,7 @@ mod harness;
 
 mod binary;
 mod cast;
+mod embedding;
 mod extremes;
 mod layout;
 mod linear;

@@ -1,0 +1,53 @@
+//! Mistakes that only the device sees: the next read says so, and then all is well.
+
+use taipan::{DType, Device, Error, Result, Tensor, embedding};
+
+use crate::{fresh, read};
+
+fn u32s(data: &[u32], device: &Device) -> Result<Tensor> {
+    Tensor::new(data, &[data.len()], device)
+}
+
+/// Expect the complaint, once.
+#[track_caller]
+fn expect(read: Result<Vec<f32>>, op: &'static str, name: &'static str, found: u32, limit: usize) {
+    assert_eq!(read, Err(Error::Index { op, name, found, at: None, limit }));
+}
+
+#[test]
+fn an_id_outside_the_table() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let table = Tensor::ones(&[50, 4], DType::F32, device)?.tracked();
+    for bad in [50, 70, u32::MAX] {
+        let y = embedding(&table, &u32s(&[3, 0, bad, 49], device)?)?;
+        expect(y.read_blocking(), "embedding", "id", bad, 50);
+        // Said once. Its row is no number, and the others are what they are.
+        let values = read(&y);
+        assert!(values[8..12].iter().all(|x| x.is_nan()), "{values:?}");
+        assert_eq!([&values[..8], &values[12..]].concat(), [1.0; 12]);
+        // It has no gradient.
+        let grads = y.sum()?.backward()?;
+        let rows = grads.of(&table)?.sum_dims(&[1])?;
+        let want: Vec<f32> = (0..50).map(|i| [0, 3, 49].contains(&i) as u8 as f32 * 4.0).collect();
+        assert_eq!(read(&rows), want);
+    }
+    Ok(())
+}
+
+/// Of several mistakes, the greatest index of an op is named; a read that comes before is not touched.
+#[test]
+fn several_mistakes_are_one_error() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = &Device::Gpu(gpu.clone());
+    let table = Tensor::ones(&[50, 4], DType::F32, device)?;
+    let ones = embedding(&table, &u32s(&[1, 2], device)?)?;
+    assert_eq!(read(&ones), [1.0; 8]);
+    for ids in [[50, 0], [0, 90], [60, 61]] {
+        embedding(&table, &u32s(&ids, device)?)?;
+    }
+    gpu.flush()?;
+    expect(ones.read_blocking(), "embedding", "id", 90, 50);
+    assert_eq!(read(&ones), [1.0; 8]);
+    Ok(())
+}
