@@ -65,6 +65,7 @@ pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use ops::concat::concat;
+pub use ops::cross_entropy::cross_entropy;
 pub use ops::embedding::embedding;
 pub use ops::function::Activation;
 pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};

@@ -79,7 +79,7 @@ impl Kernel for Embedding {
     fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
         let [v, d] = sizes(inputs[0].spec);
         let ids = inputs[1].of::<u32>();
-        ensure_below(OP, "id", ids, v)?;
+        ensure_below(OP, "id", ids, v, None)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let table = inputs[0].of::<T>();
             for_pieces(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, piece| {
@@ -200,14 +200,16 @@ impl Kernel for EmbeddingGrad {
     }
 }
 
-/// An error unless every index is less than `limit`.
+/// An error unless every index is less than `limit`, or `except`.
 pub(super) fn ensure_below(
     op: &'static str,
     name: &'static str,
     indices: &[u32],
     limit: usize,
+    except: Option<u32>,
 ) -> Result<()> {
-    match indices.iter().position(|&index| index as usize >= limit) {
+    let wrong = |&index: &u32| index as usize >= limit && Some(index) != except;
+    match indices.iter().position(wrong) {
         Some(at) => Err(Error::Index { op, name, found: indices[at], at: Some(at), limit }),
         None => Ok(()),
     }

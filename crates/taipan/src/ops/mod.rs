@@ -3,6 +3,7 @@
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod concat;
+pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
 pub(crate) mod function;
 pub(crate) mod linear;
@@ -24,6 +25,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         reduce::programs,
         softmax::programs,
         embedding::programs,
+        cross_entropy::programs,
         linear::variant::programs,
     ];
     let mut all = crate::gpu::programs(types);

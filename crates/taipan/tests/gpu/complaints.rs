@@ -1,6 +1,6 @@
 //! Mistakes that only the device sees: the next read says so, and then all is well.
 
-use taipan::{DType, Device, Error, Result, Tensor, embedding};
+use taipan::{DType, Device, Error, Result, Tensor, cross_entropy, embedding};
 
 use crate::{fresh, read};
 
@@ -49,5 +49,23 @@ fn several_mistakes_are_one_error() -> Result<()> {
     gpu.flush()?;
     expect(ones.read_blocking(), "embedding", "id", 90, 50);
     assert_eq!(read(&ones), [1.0; 8]);
+    Ok(())
+}
+
+#[test]
+fn a_target_that_is_no_class() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let logits = Tensor::zeros(&[3, 7], DType::F32, device)?.tracked();
+    for bad in [7, 8, u32::MAX] {
+        let loss = cross_entropy(&logits, &u32s(&[0, bad, 6], device)?, Some(9))?;
+        expect(loss.read_blocking(), "cross_entropy", "target", bad, 7);
+        assert!(read(&loss)[0].is_nan());
+        let dlogits = read(loss.backward()?.of(&logits)?);
+        assert!(dlogits[7..14].iter().all(|x| x.is_nan()), "{dlogits:?}");
+        // One that is ignored may be anything.
+        let loss = cross_entropy(&logits, &u32s(&[0, bad, 6], device)?, Some(bad))?;
+        assert!((read(&loss)[0] - 7f32.ln()).abs() < 1e-6);
+    }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod harness;
 
 mod binary;
 mod cast;
+mod cross_entropy;
 mod embedding;
 mod extremes;
 mod layout;
