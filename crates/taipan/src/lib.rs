@@ -68,6 +68,7 @@ pub use ops::concat::concat;
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::embedding::embedding;
 pub use ops::function::Activation;
+pub use ops::linear::cross_entropy::linear_cross_entropy;
 pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};
 pub use tensor::Tensor;
 pub use wgpu;

@@ -24,7 +24,7 @@ impl Tensor {
     }
 }
 
-struct Cast(DType);
+pub(super) struct Cast(pub(super) DType);
 
 impl Op for Cast {
     fn keeps(&self, _: Slot, _: &[bool]) -> bool {

@@ -1,6 +1,8 @@
 //! Mistakes that only the device sees: the next read says so, and then all is well.
 
-use taipan::{DType, Device, Error, Result, Tensor, cross_entropy, embedding};
+use taipan::{
+    DType, Device, Error, Result, Tensor, cross_entropy, embedding, linear_cross_entropy,
+};
 
 use crate::{fresh, read};
 
@@ -63,6 +65,9 @@ fn a_target_that_is_no_class() -> Result<()> {
         assert!(read(&loss)[0].is_nan());
         let dlogits = read(loss.backward()?.of(&logits)?);
         assert!(dlogits[7..14].iter().all(|x| x.is_nan()), "{dlogits:?}");
+        let (x, w) = (logits.detached(), Tensor::ones(&[7, 7], DType::F32, device)?.tracked());
+        let loss = linear_cross_entropy(&x, &w, &u32s(&[0, bad, 6], device)?, Some(9))?;
+        expect(loss.read_blocking(), "linear_cross_entropy", "target", bad, 7);
         // One that is ignored may be anything.
         let loss = cross_entropy(&logits, &u32s(&[0, bad, 6], device)?, Some(bad))?;
         assert!((read(&loss)[0] - 7f32.ln()).abs() < 1e-6);

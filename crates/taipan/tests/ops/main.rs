@@ -10,6 +10,7 @@ mod embedding;
 mod extremes;
 mod layout;
 mod linear;
+mod linear_cross_entropy;
 mod reduce;
 mod softmax;
 mod unary;
