@@ -8,6 +8,7 @@ use std::task::{Poll, Waker};
 use wgpu::{BufferAddress, BufferUsages};
 
 use super::fault::scoped;
+use super::recorder::Place;
 use super::{Gpu, complaint, lock};
 use crate::Device;
 use crate::error::{Error, Result, ensure};
@@ -118,6 +119,11 @@ impl GpuBuffer {
         Binding { buffer: &self.buffer, offset: self.offset, bytes: padded(self.bytes) }
     }
 
+    /// So many bytes from its beginning.
+    pub(super) fn place(&self, at: usize) -> Place<'_> {
+        (&self.buffer, self.offset + at as BufferAddress)
+    }
+
     fn gpu(&self) -> &Gpu {
         match &self.device {
             Device::Gpu(gpu) => gpu,
@@ -137,8 +143,7 @@ impl GpuBuffer {
             let (class, staging) = gpu.take(op, size + complaint::BYTES, USAGE)?;
             {
                 let mut recorder = lock(&gpu.0.recorder);
-                let from = (&self.buffer, self.offset + (i * step) as BufferAddress);
-                recorder.copy(&gpu.0, from, (&staging, 0), size as BufferAddress);
+                recorder.copy(&gpu.0, self.place(i * step), (&staging, 0), size as BufferAddress);
                 recorder.hand_over(&gpu.0, &staging, size as BufferAddress);
                 recorder.submit(&gpu.0);
             }

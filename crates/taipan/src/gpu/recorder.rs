@@ -107,7 +107,7 @@ impl Recorder {
     }
 
     pub(super) fn dispatch(&mut self, gpu: &Inner, dispatch: Dispatch) {
-        if self.recorded == BATCH || self.params.len() + dispatch.params.len() > ARENA {
+        if self.recorded >= BATCH || self.params.len() + dispatch.params.len() > ARENA {
             self.submit(gpu);
         }
         let at = self.params.len() as u32;
@@ -131,6 +131,10 @@ impl Recorder {
 
     /// Copy from one place to another behind what is recorded.
     pub(super) fn copy(&mut self, gpu: &Inner, from: Place, to: Place, size: BufferAddress) {
+        if self.recorded >= BATCH {
+            self.submit(gpu);
+        }
+        self.recorded += 1;
         let encoder = self.outside_pass(gpu);
         encoder.copy_buffer_to_buffer(from.0, from.1, to.0, to.1, size);
     }

@@ -11,6 +11,7 @@ mod complaints;
 mod faults;
 mod interop;
 mod launches;
+mod pieces;
 mod places;
 mod repeat;
 
