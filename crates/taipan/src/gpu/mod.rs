@@ -24,7 +24,13 @@
 //!
 //! Launches are recorded and submitted in batches: when a value is read, when enough have
 //! gathered, or by [`Gpu::flush`]. What goes wrong on the device is kept and returned by the next
-//! call that can fail.
+//! call that can fail; an index beyond a table, by the next read of a value.
+//!
+//! A tensor may be as large as a buffer. Where one launch cannot see so much (`max_storage_buffer_binding_size`,
+//! often 128 MiB), these work in pieces: constants, element-wise functions and arithmetic without
+//! broadcasting, casts, slices and joins along the first dimension, reductions of everything,
+//! [`embedding`](crate::embedding) and [`linear_cross_entropy`](crate::linear_cross_entropy). Other operations
+//! return an error that names the limit.
 
 mod adapter;
 mod buffer;

@@ -457,12 +457,11 @@ impl Folding {
                 partial.as_ref().map_or(x, GpuBuffer::all),
                 next.as_ref().map_or(y, GpuBuffer::all),
             );
-            // One row may be longer than a binding.
-            let pieces = match [outer, inner] {
-                [1, 1] => gpu.pieces(blocks, block * from.size()).collect(),
-                _ => vec![0..blocks],
-            };
-            for piece in pieces {
+            // A row alone may be longer than a binding.
+            let alone = outer == 1 && inner == 1;
+            let pieces = alone.then(|| gpu.pieces(blocks, block * from.size()));
+            let whole = (!alone).then_some(0..blocks);
+            for piece in whole.into_iter().chain(pieces.into_iter().flatten()) {
                 let elements = piece.start * block..(piece.end * block).min(left);
                 let (len, lines) = (elements.len(), outer * piece.len());
                 let (x, y) = match piece.len() == blocks {

@@ -2,7 +2,9 @@
 
 use half::f16;
 use taipan::gpu::{Capabilities, Gpu, Memory};
-use taipan::{Activation, DType, Device, Element, Error, Result, Tensor, linear};
+use taipan::{
+    Activation, DType, Device, Element, Error, Result, Tensor, Weight, linear, linear_cross_entropy,
+};
 
 use crate::harness::{Random, array, input, tensor};
 use crate::{floats, fresh, limited, open, read, shared};
@@ -256,5 +258,34 @@ fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
     }
     let got: Vec<f64> = sums.iter().map(|x| array(x).data[0]).collect();
     assert_eq!(got, wants);
+    Ok(())
+}
+
+/// A batch of 2048 tokens: beside inputs, result and gradients, at most 64 MB are used, however large the
+/// vocabulary is. With fewer channels than the 768 of a published model, to be quick; what more of them
+/// would take is subtracted from the bound.
+#[test]
+fn logits_are_never_held() -> Result<()> {
+    const TOKENS: usize = 2048;
+    const V: usize = 4000;
+    const K: usize = 8;
+    for layout in ["nk", "kn"] {
+        let Some(gpu) = fresh() else { return Ok(()) };
+        let device = &Device::Gpu(gpu.clone());
+        let randn = |shape: &[usize]| Tensor::randn(shape, 1, DType::F32, device);
+        let x = randn(&[TOKENS, K])?.tracked();
+        let w = randn(if layout == "nk" { &[V, K] } else { &[K, V] })?.tracked();
+        let weight = if layout == "nk" { Weight::nk(&w) } else { Weight::kn(&w) };
+        let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i % V as u32).collect();
+        let targets = Tensor::new(&ids, &[TOKENS], device)?;
+        let before = gpu.memory().used;
+        let grads = linear_cross_entropy(&x, weight, &targets, None)?.backward()?;
+        let results = 4 * K * (TOKENS + V);
+        // Three of the size of `x` for `dx`, and for `kn` a block of `w` and one of `dw`.
+        let more = 4 * (768 - K) * (3 * TOKENS + if layout == "kn" { 2 * 1024 } else { 0 });
+        let (peak, bound) = (gpu.memory().peak - before - results, 64_000_000 - more);
+        assert!(peak <= bound, "{layout}: {peak}, expected at most {bound}");
+        drop(grads);
+    }
     Ok(())
 }

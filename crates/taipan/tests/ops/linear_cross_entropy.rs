@@ -58,7 +58,7 @@ fn check_case(shape: &[usize], v: usize, targets: &[u32], ignore: Option<u32>) {
 
 #[test]
 fn shapes() {
-    let shapes: [(&[usize], usize); 11] = [
+    let shapes: [(&[usize], usize); 12] = [
         (&[1, 1], 1),
         (&[3, 4], 1),
         (&[5], 7),
@@ -70,6 +70,7 @@ fn shapes() {
         (&[1, 8], 513),
         (&[70, 17], 65),
         (&[9, 3], 600),
+        (&[70, 40], 600), // work for several threads
     ];
     for (shape, v) in shapes {
         let rows = shape[..shape.len() - 1].iter().product();

@@ -227,7 +227,8 @@ impl Kernel for LinearCrossEntropyGrad {
             match T::as_acc_mut(dx) {
                 Some(dx) => self.on_cpu::<T>(inputs, Some(dx), dw),
                 None => {
-                    let mut sums = CpuBuffer::scratch(OP, size_of::<<T as Float>::Acc>() * dx.len())?;
+                    let bytes = inputs[0].spec.len() * size_of::<<T as Float>::Acc>();
+                    let mut sums = CpuBuffer::scratch(OP, bytes)?;
                     self.on_cpu::<T>(inputs, Some(sums.of_mut()), dw)?;
                     let sums = sums.of::<<T as Float>::Acc>();
                     for_pieces(dx, GRAIN, |start, dx| T::narrow(&sums[start..][..dx.len()], dx));
