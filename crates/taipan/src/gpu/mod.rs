@@ -29,8 +29,9 @@
 //! A tensor may be as large as a buffer. Where one launch cannot see so much (`max_storage_buffer_binding_size`,
 //! often 128 MiB), these work in pieces: constants, element-wise functions and arithmetic without
 //! broadcasting, casts, slices and joins along the first dimension, reductions of everything,
-//! [`embedding`](crate::embedding) and [`linear_cross_entropy`](crate::linear_cross_entropy). Other operations
-//! return an error that names the limit.
+//! [`embedding`](crate::embedding), [`linear_cross_entropy`](crate::linear_cross_entropy), and
+//! [`linear`](crate::linear) without its backward pass; the last two with [`Weight::nk`](crate::Weight::nk). Other
+//! operations return an error that names the limit.
 
 mod adapter;
 mod buffer;

@@ -2,7 +2,8 @@
 
 use half::f16;
 use taipan::{
-    DType, Device, Result, Tensor, Weight, concat, embedding, gpu::Gpu, linear_cross_entropy,
+    Activation, DType, Device, Result, Tensor, Weight, concat, embedding, gpu::Gpu, linear,
+    linear_cross_entropy,
 };
 
 use crate::harness::{Random, array, input, tensor};
@@ -148,5 +149,25 @@ fn losses() -> Result<()> {
         gpu.name()
     );
     assert_eq!(error.unwrap_err().to_string(), message);
+    Ok(())
+}
+
+/// The logits of a few tokens, as in decoding.
+#[test]
+fn products_with_a_large_weight() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let (k, v) = (200, 13_001);
+    let mut random = Random::named("products");
+    let (w, bias) = (random.draw(&input(&[v, k])), random.draw(&input(&[v])));
+    for m in [1, 3] {
+        let x = random.draw(&input(&[m, k]));
+        let value = |device: &Device| {
+            let [x, w, bias] = [&x, &w, &bias].map(|x| tensor(x, DType::F32, device));
+            array(&linear(&x, Weight::nk(&w), Some(&bias), Activation::Silu).unwrap()).data
+        };
+        let (got, want) = (value(&Device::Gpu(gpu.clone())), value(&Device::Cpu));
+        let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(got.len() == m * v && off < 1e-4, "off by {off}");
+    }
     Ok(())
 }

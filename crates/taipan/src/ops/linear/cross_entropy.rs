@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::gpu::{self, Fused, Side, Stored};
+use super::gpu::{self, Fused, Part, Side, Stored};
 use super::{Layout, Weight};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
@@ -257,7 +257,7 @@ impl Kernel for LinearCrossEntropyGrad {
         for classes in sizes.blocks() {
             let w = logits.weight(classes.clone())?;
             let block = logits.compute(&w)?;
-            let p = Part::new(gpu, block.spec.shape(), DType::F32)?;
+            let p = Part::new(OP, gpu, block.spec.shape(), DType::F32)?;
             loss.grad(block.view().elements(), classes.clone(), kept, p.view().elements())?;
             drop(block);
             if let Some(dw) = dw {
@@ -268,7 +268,7 @@ impl Kernel for LinearCrossEntropyGrad {
                 sum = Some(match sum {
                     None => term,
                     Some(sum) => {
-                        let next = Part::new(gpu, term.spec.shape(), DType::F32)?;
+                        let next = Part::new(OP, gpu, term.spec.shape(), DType::F32)?;
                         Binary::Add.gpu(gpu, &[sum.view(), term.view()], &[next.view()])?;
                         next
                     }
@@ -423,39 +423,15 @@ struct GpuLogits<'a> {
     w: &'a View<'a, &'a GpuBuffer>,
 }
 
-/// A matrix on a GPU: a buffer, or a part of one.
-struct Part {
-    spec: Spec,
-    data: GpuBuffer,
-}
-
-impl Part {
-    fn new(gpu: &Gpu, shape: &[usize], dtype: DType) -> Result<Part> {
-        let spec = Spec::new(OP, shape, dtype)?;
-        Ok(Part { data: gpu.scratch(OP, spec.bytes())?, spec })
-    }
-
-    /// Some rows of `[v, k]`.
-    fn rows(of: &View<&GpuBuffer>, rows: Range<usize>) -> Result<Part> {
-        let (k, dtype) = (of.spec.shape()[1], of.spec.dtype());
-        let spec = Spec::new(OP, &[rows.len(), k], dtype)?;
-        Ok(Part { data: of.data.part(rows, k * dtype.size()), spec })
-    }
-
-    fn view(&self) -> View<'_, &GpuBuffer> {
-        View { spec: &self.spec, data: &self.data }
-    }
-}
-
 impl GpuLogits<'_> {
     /// The weight of these classes: rows in their place, or a copy of columns.
     fn weight(&self, classes: Range<usize>) -> Result<Part> {
         let Sizes { k, v, .. } = self.sizes;
         match self.layout {
-            Layout::Nk => Part::rows(self.w, classes),
+            Layout::Nk => Part::rows(OP, self.w, classes),
             Layout::Kn => {
                 let n = classes.len();
-                let part = Part::new(self.gpu, &[k, n], self.w.spec.dtype())?;
+                let part = Part::new(OP, self.gpu, &[k, n], self.w.spec.dtype())?;
                 let copy = Strided { dims: vec![[k, v, n], [n, 1, 1]], from: classes.start, to: 0 };
                 self.gpu.copy(OP, self.w, &part.view(), copy)?;
                 Ok(part)
@@ -470,7 +446,7 @@ impl GpuLogits<'_> {
             Layout::Kn => (w.spec.shape()[1], Stored::AsIs),
             Layout::Nk => (w.spec.shape()[0], Stored::Transposed),
         };
-        let logits = Part::new(self.gpu, &[m, n], DType::F32)?;
+        let logits = Part::new(OP, self.gpu, &[m, n], DType::F32)?;
         let function = Activation::None.into();
         let product = gpu::Product {
             op: OP,
@@ -494,7 +470,7 @@ impl GpuLogits<'_> {
             Layout::Kn => Stored::Transposed,
             Layout::Nk => Stored::AsIs,
         };
-        let dx = Part::new(self.gpu, &[m, k], DType::F32)?;
+        let dx = Part::new(OP, self.gpu, &[m, k], DType::F32)?;
         let product = gpu::Product {
             op: OP,
             entries: 1,
@@ -517,10 +493,10 @@ impl GpuLogits<'_> {
         let p = &p.view();
         let (a, b, side, part) = match self.layout {
             Layout::Kn => {
-                let part = Part::new(self.gpu, &[k, n], dw.spec.dtype())?;
+                let part = Part::new(OP, self.gpu, &[k, n], dw.spec.dtype())?;
                 (self.x, p, Side::Right, part)
             }
-            Layout::Nk => (p, self.x, Side::Left, Part::rows(dw, classes.clone())?),
+            Layout::Nk => (p, self.x, Side::Left, Part::rows(OP, dw, classes.clone())?),
         };
         let product = gpu::Product {
             op: OP,
