@@ -163,6 +163,8 @@ pub(crate) trait Real:
     const ZERO: Self;
     /// One.
     const ONE: Self;
+    /// Minus infinity.
+    const NEG_INFINITY: Self;
     /// The square root, correctly rounded.
     fn sqrt(self) -> Self;
     /// A constant, rounded to this type.
@@ -189,6 +191,7 @@ macro_rules! real {
         impl Real for $t {
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
+            const NEG_INFINITY: $t = <$t>::NEG_INFINITY;
             #[inline(always)]
             fn sqrt(self) -> $t {
                 self.sqrt()

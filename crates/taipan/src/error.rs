@@ -41,6 +41,20 @@ pub enum Error {
         /// What would have been accepted.
         expected: String,
     },
+    /// An index, such as a token's id, beyond what it indexes.
+    #[error("{op}: {name} {found}{}, expected less than {limit}", place(.at))]
+    Index {
+        /// The operation that refused.
+        op: &'static str,
+        /// What the index is.
+        name: &'static str,
+        /// The index.
+        found: u32,
+        /// Its place among the others, if it is known: a GPU does not tell.
+        at: Option<usize>,
+        /// How many there are.
+        limit: usize,
+    },
     /// A tensor the memory cannot hold.
     #[error("{op}: {bytes} bytes could not be allocated on {device}")]
     Memory {
@@ -67,6 +81,10 @@ pub enum Error {
         /// Why.
         why: String,
     },
+}
+
+fn place(at: &Option<usize>) -> String {
+    at.map_or(String::new(), |at| format!(" at position {at}"))
 }
 
 /// Return [`Error::Shape`] unless the condition holds.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::Device;
 use crate::cpu::CpuBuffer;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::gpu::{Gpu, GpuBuffer};
+use crate::gpu::{Binding, Gpu, GpuBuffer};
 use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
+use crate::{DType, Device};
 
 /// A computation every device can perform.
 pub(crate) trait Kernel: Send + 'static {
@@ -54,6 +54,13 @@ impl View<'_, &mut CpuBuffer> {
     /// The elements.
     pub(crate) fn of_mut<T: Element>(&mut self) -> &mut [T] {
         self.data.of_mut()
+    }
+}
+
+impl<'a> View<'a, &'a GpuBuffer> {
+    /// All of it, as a launch over elements binds it.
+    pub(crate) fn elements(&self) -> (Binding<'a>, DType) {
+        (self.data.all(), self.spec.dtype())
     }
 }
 

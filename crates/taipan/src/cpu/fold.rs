@@ -4,7 +4,7 @@ use super::isa::{Isa, Job, dispatch};
 use crate::dtype::Real;
 
 /// Partial sums kept side by side, for the vector units.
-const LANES: usize = 32;
+pub(crate) const LANES: usize = 32;
 
 /// The sum; the error grows with the logarithm of the length.
 pub(crate) fn sum<A: Real>(x: &[A]) -> A {
@@ -102,7 +102,7 @@ impl<A: Real> Job for Sum<'_, A> {
 
 /// The sum of the lanes, in pairs.
 #[inline(always)]
-fn join<A: Real>(mut lanes: [A; LANES]) -> A {
+pub(crate) fn join<A: Real>(mut lanes: [A; LANES]) -> A {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {

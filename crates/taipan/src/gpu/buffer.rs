@@ -1,13 +1,15 @@
 //! Memory on a GPU: pooled buffers, uploads and read-backs.
 
 use std::future::Future;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use wgpu::{BufferAddress, BufferUsages};
 
 use super::fault::scoped;
-use super::{Gpu, lock};
+use super::recorder::Place;
+use super::{Gpu, complaint, lock};
 use crate::Device;
 use crate::error::{Error, Result, ensure};
 use crate::pool::{Pool, size_class};
@@ -26,6 +28,8 @@ const USAGE: BufferUsages =
 pub(crate) struct GpuBuffer {
     device: Device,
     buffer: wgpu::Buffer,
+    /// Where it begins; not 0 for a part of another.
+    offset: BufferAddress,
     bytes: usize,
     /// The size it has in the pool; none if it belongs to somebody else.
     class: Option<usize>,
@@ -37,6 +41,14 @@ pub(crate) struct Binding<'a> {
     pub(super) buffer: &'a wgpu::Buffer,
     pub(super) offset: BufferAddress,
     pub(super) bytes: usize,
+}
+
+impl Binding<'_> {
+    /// Some of the items of so many bytes that it holds.
+    pub(crate) fn part(self, items: Range<usize>, bytes: usize) -> Self {
+        let offset = self.offset + items.start as BufferAddress * bytes as BufferAddress;
+        Binding { offset, bytes: padded(items.len() * bytes), ..self }
+    }
 }
 
 /// All buffers of a GPU.
@@ -79,9 +91,18 @@ impl GpuBuffer {
         ensure!(op, size >= least as u64, "the buffer has {size} bytes, expected {least} or more");
         ensure!(op, usage.contains(wanted), "the buffer's usage is {usage:?}, expected {wanted:?}");
         gpu.ensure_size(op, bytes)?;
-        let buffer = GpuBuffer { device: Device::Gpu(gpu.clone()), buffer, bytes, class: None };
+        let device = Device::Gpu(gpu.clone());
+        let buffer = GpuBuffer { device, buffer, offset: 0, bytes, class: None };
         gpu.ensure_own(op, &buffer)?;
         Ok(buffer)
+    }
+
+    /// Some of the items of so many bytes that it holds, for launches while it lives. They begin
+    /// where a binding may.
+    pub(crate) fn part(&self, items: Range<usize>, bytes: usize) -> GpuBuffer {
+        let Binding { offset, .. } = self.all().part(items.clone(), bytes);
+        let (device, buffer) = (self.device.clone(), self.buffer.clone());
+        GpuBuffer { device, buffer, offset, bytes: items.len() * bytes, class: None }
     }
 
     /// Where it is.
@@ -95,12 +116,12 @@ impl GpuBuffer {
 
     /// All of it.
     pub(crate) fn all(&self) -> Binding<'_> {
-        Binding { buffer: &self.buffer, offset: 0, bytes: padded(self.bytes) }
+        Binding { buffer: &self.buffer, offset: self.offset, bytes: padded(self.bytes) }
     }
 
-    /// A part of it, both in bytes: `from` is a multiple of 256.
-    pub(crate) fn part(&self, from: usize, bytes: usize) -> Binding<'_> {
-        Binding { buffer: &self.buffer, offset: from as BufferAddress, bytes: padded(bytes) }
+    /// So many bytes from its beginning.
+    pub(super) fn place(&self, at: usize) -> Place<'_> {
+        (&self.buffer, self.offset + at as BufferAddress)
     }
 
     fn gpu(&self) -> &Gpu {
@@ -110,17 +131,28 @@ impl GpuBuffer {
         }
     }
 
-    /// Copy the contents to the host.
+    /// Copy the contents to the host. What kernels complained of comes along, in the same copy.
     pub(crate) async fn read(&self, op: &'static str, out: &mut [u8]) -> Result<()> {
         const USAGE: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
         let gpu = self.gpu();
         gpu.check(op)?;
-        for (i, piece) in out.chunks_mut(PIECE).enumerate() {
-            let (class, staging) = gpu.take(op, piece.len(), USAGE)?;
-            let size = padded(piece.len()) as BufferAddress;
-            lock(&gpu.0.recorder).copy(&gpu.0, &self.buffer, (i * PIECE) as u64, &staging, size);
-            match gpu.read_mapped(op, &staging, piece).await {
-                Ok(()) => gpu.give((class, staging), USAGE),
+        let most = gpu.most_bytes() - complaint::BYTES;
+        let step = PIECE.min(most / 4 * 4);
+        for (i, piece) in out.chunks_mut(step).enumerate() {
+            let size = padded(piece.len());
+            let (class, staging) = gpu.take(op, size + complaint::BYTES, USAGE)?;
+            {
+                let mut recorder = lock(&gpu.0.recorder);
+                recorder.copy(&gpu.0, self.place(i * step), (&staging, 0), size as BufferAddress);
+                recorder.hand_over(&gpu.0, &staging, size as BufferAddress);
+                recorder.submit(&gpu.0);
+            }
+            let mut complaints = [0; complaint::BYTES];
+            match gpu.read_mapped(op, &staging, [piece, &mut complaints]).await {
+                Ok(()) => {
+                    gpu.give((class, staging), USAGE);
+                    gpu.hear(&complaints)?;
+                }
                 Err(error) => {
                     // It may be mapped, now or later: nobody uses it again.
                     lock(&gpu.0.buffers).pool(USAGE).lose(class);
@@ -147,17 +179,20 @@ impl Gpu {
         self.check(op)?;
         self.ensure_size(op, bytes)?;
         let (class, buffer) = self.take(op, bytes, USAGE)?;
-        Ok(GpuBuffer { device: Device::Gpu(self.clone()), buffer, bytes, class: Some(class) })
+        let device = Device::Gpu(self.clone());
+        Ok(GpuBuffer { device, buffer, offset: 0, bytes, class: Some(class) })
     }
 
-    /// Copy from a buffer that can be mapped, once all that was submitted is done.
+    /// Copy from a buffer that can be mapped, once all that was submitted is done: two parts, the
+    /// second at the next whole word.
     async fn read_mapped(
         &self,
         op: &'static str,
         buffer: &wgpu::Buffer,
-        out: &mut [u8],
+        [out, behind]: [&mut [u8]; 2],
     ) -> Result<()> {
-        let size = padded(out.len()) as BufferAddress;
+        let middle = padded(out.len());
+        let size = (middle + behind.len()) as BufferAddress;
         let (done, mapped) = callback();
         let asked = scoped(&self.0.device, wgpu::ErrorFilter::Validation, |_| {
             buffer.map_async(wgpu::MapMode::Read, ..size, done)
@@ -173,6 +208,7 @@ impl Gpu {
         self.check(op)?;
         let view = buffer.get_mapped_range(..size).map_err(|error| fail(error.to_string()))?;
         out.copy_from_slice(&view[..out.len()]);
+        behind.copy_from_slice(&view[middle..]);
         drop(view);
         buffer.unmap();
         Ok(())
@@ -207,20 +243,38 @@ impl Gpu {
 
     /// An error that names the limit if a tensor of this size is too large.
     fn ensure_size(&self, op: &'static str, bytes: usize) -> Result<()> {
-        let limits = &self.0.limits;
-        for (limit, name) in [
-            (limits.max_storage_buffer_binding_size, "max_storage_buffer_binding_size"),
-            (limits.max_buffer_size, "max_buffer_size"),
-        ] {
-            if padded(bytes) as u64 > limit {
-                let why = format!(
-                    "a tensor of {bytes} bytes exceeds {name} of {}, which is {limit}",
-                    self.name()
-                );
-                return Err(Error::Device { op, why });
-            }
+        match self.most_bytes() {
+            most if padded(bytes) > most => Err(self.too_large(op, bytes, "max_buffer_size", most)),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// An error that names the limit if one launch cannot see that much.
+    pub(super) fn ensure_bindable(&self, op: &'static str, binding: &Binding) -> Result<()> {
+        const NAME: &str = "max_storage_buffer_binding_size";
+        match self.0.limits.max_storage_buffer_binding_size {
+            most if binding.bytes as u64 > most => {
+                Err(self.too_large(op, binding.bytes, NAME, most))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn too_large(
+        &self,
+        op: &'static str,
+        bytes: usize,
+        limit: &str,
+        most: impl std::fmt::Display,
+    ) -> Error {
+        let name = self.name();
+        let why = format!("a tensor of {bytes} bytes exceeds {limit} of {name}, which is {most}");
+        Error::Device { op, why }
+    }
+
+    /// The most bytes a buffer has, in whole words.
+    fn most_bytes(&self) -> usize {
+        usize::try_from(self.0.limits.max_buffer_size).unwrap_or(usize::MAX) / 4 * 4
     }
 
     /// A buffer of at least this size, from the pool if there is one, and its size there.
@@ -230,8 +284,8 @@ impl Gpu {
         bytes: usize,
         usage: BufferUsages,
     ) -> Result<(usize, wgpu::Buffer)> {
-        let most = usize::try_from(self.0.limits.max_buffer_size).unwrap_or(usize::MAX) / 4 * 4;
-        let class = size_class(padded(bytes).max(LEAST).div_ceil(4)).saturating_mul(4).min(most);
+        let class = size_class(padded(bytes).max(LEAST).div_ceil(4)).saturating_mul(4);
+        let class = class.min(self.most_bytes());
         let (found, evicted) = lock(&self.0.buffers).pool(usage).take(class);
         drop(evicted);
         if let Some(buffer) = found {

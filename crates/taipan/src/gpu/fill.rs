@@ -1,6 +1,7 @@
 //! Buffers of one value.
 
-use super::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use super::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
+use crate::DType;
 use crate::error::Result;
 
 params! { struct FillParams { len: u32, word: u32 } }
@@ -12,15 +13,13 @@ pub(crate) fn program() -> Program {
 impl Gpu {
     /// Set every word of a buffer.
     pub(crate) fn fill(&self, op: &'static str, buffer: &GpuBuffer, word: u32) -> Result<()> {
-        let words = buffer.all().bytes / 4;
-        self.launch(Launch {
+        self.launch_elements(Elements {
             name: op,
             program: program(),
-            params: FillParams { len: words as u32, word },
+            params: &|len| FillParams { len, word },
             inputs: &[],
-            outputs: &[buffer.all()],
-            groups: words.div_ceil(GROUP),
-            work: words as u64,
+            output: (buffer.all(), DType::U32),
+            len: buffer.all().bytes / 4,
         })
     }
 }

@@ -24,14 +24,23 @@
 //!
 //! Launches are recorded and submitted in batches: when a value is read, when enough have
 //! gathered, or by [`Gpu::flush`]. What goes wrong on the device is kept and returned by the next
-//! call that can fail.
+//! call that can fail; an index beyond a table, by the next read of a value.
+//!
+//! A tensor may be as large as a buffer. Where one launch cannot see so much (`max_storage_buffer_binding_size`,
+//! often 128 MiB), these work in pieces: constants, element-wise functions and arithmetic without
+//! broadcasting, casts, slices and joins along the first dimension, reductions of everything,
+//! [`embedding`](crate::embedding), [`linear_cross_entropy`](crate::linear_cross_entropy), and
+//! [`linear`](crate::linear) without its backward pass; the last two with [`Weight::nk`](crate::Weight::nk). Other
+//! operations return an error that names the limit.
 
 mod adapter;
 mod buffer;
+mod complaint;
 #[cfg(not(target_family = "wasm"))]
 mod disk;
 mod fault;
 mod fill;
+mod pieces;
 mod program;
 mod recorder;
 mod strided;
@@ -44,7 +53,10 @@ pub(crate) use self::adapter::list;
 pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
 pub(crate) use self::buffer::{Binding, GpuBuffer};
+pub(crate) use self::complaint::COMPLAINTS;
+use self::complaint::Complaints;
 use self::fault::Faults;
+pub(crate) use self::pieces::Elements;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
@@ -73,6 +85,7 @@ struct Inner {
     buffers: Mutex<Buffers>,
     programs: Mutex<Programs>,
     recorder: Mutex<Recorder>,
+    complaints: Complaints,
 }
 
 /// What a GPU's tensors take, in bytes.
@@ -155,6 +168,7 @@ impl Gpu {
             programs: Mutex::new(Programs::new(&device, &info)),
             recorder: Mutex::new(Recorder::new(&device)),
             buffers: Mutex::new(Buffers::new()),
+            complaints: Complaints::new(&device),
             device,
             queue,
             info,

@@ -222,6 +222,7 @@ impl Gpu {
             MOST_GROUPS * MOST_GROUPS
         );
         debug_assert!(inputs.len() + outputs.len() <= MOST_BUFFERS, "{name} binds too much");
+        inputs.iter().chain(outputs).try_for_each(|binding| self.ensure_bindable(name, binding))?;
         debug_assert!(size_of::<P>() <= MOST_PARAMS, "{name} has too many parameters");
         let Compiled { pipeline, buffers } =
             self.compiled(name, program, inputs.len(), outputs.len())?;
@@ -312,7 +313,7 @@ impl Gpu {
             device.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: Some(op),
                 layout: &layout,
-                entries: &[entry((0, &buffer.all()))],
+                entries: &[entry((0, &buffer.all().part(0..1, 4)))],
             })
         };
         let bound = scoped(&self.0.device, wgpu::ErrorFilter::Validation, bind);

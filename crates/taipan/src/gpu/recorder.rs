@@ -49,6 +49,9 @@ pub(super) struct Dispatch<'a> {
     pub(super) work: u64,
 }
 
+/// A buffer, and where in it.
+pub(super) type Place<'a> = (&'a wgpu::Buffer, BufferAddress);
+
 impl Recorder {
     pub(super) fn new(device: &wgpu::Device) -> Recorder {
         let arena = device.create_buffer(&wgpu::BufferDescriptor {
@@ -104,7 +107,7 @@ impl Recorder {
     }
 
     pub(super) fn dispatch(&mut self, gpu: &Inner, dispatch: Dispatch) {
-        if self.recorded == BATCH || self.params.len() + dispatch.params.len() > ARENA {
+        if self.recorded >= BATCH || self.params.len() + dispatch.params.len() > ARENA {
             self.submit(gpu);
         }
         let at = self.params.len() as u32;
@@ -126,19 +129,27 @@ impl Recorder {
         }
     }
 
-    /// Copy from one buffer to another behind what is recorded, and submit it all.
-    pub(super) fn copy(
-        &mut self,
-        gpu: &Inner,
-        from: &wgpu::Buffer,
-        at: BufferAddress,
-        to: &wgpu::Buffer,
-        size: BufferAddress,
-    ) {
+    /// Copy from one place to another behind what is recorded.
+    pub(super) fn copy(&mut self, gpu: &Inner, from: Place, to: Place, size: BufferAddress) {
+        if self.recorded >= BATCH {
+            self.submit(gpu);
+        }
+        self.recorded += 1;
+        let encoder = self.outside_pass(gpu);
+        encoder.copy_buffer_to_buffer(from.0, from.1, to.0, to.1, size);
+    }
+
+    /// Copy what kernels complained of, and forget it.
+    pub(super) fn hand_over(&mut self, gpu: &Inner, to: &wgpu::Buffer, at: BufferAddress) {
+        let complaints = &gpu.complaints.buffer;
+        self.copy(gpu, (complaints, 0), (to, at), complaints.size());
+        self.outside_pass(gpu).clear_buffer(complaints, 0, None);
+    }
+
+    fn outside_pass(&mut self, gpu: &Inner) -> &mut wgpu::CommandEncoder {
         let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
         *pass = None; // ends it
-        encoder.copy_buffer_to_buffer(from, at, to, 0, size);
-        self.submit(gpu);
+        encoder
     }
 
     pub(super) fn submit(&mut self, gpu: &Inner) {

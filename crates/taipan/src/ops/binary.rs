@@ -8,7 +8,7 @@ use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{
-    Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, dims_of, params,
+    Dims, ELEMENTS, Elements, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, dims_of, params,
 };
 use crate::kernel::{Kernel, View};
 use crate::ops::reduce::sum_to;
@@ -126,16 +126,26 @@ impl Kernel for Binary {
         outputs: &[View<&GpuBuffer>],
     ) -> Result<()> {
         let (a, b, y) = (&inputs[0], &inputs[1], &outputs[0]);
-        let flat = a.spec == b.spec;
+        let dtype = y.spec.dtype();
+        if a.spec == b.spec {
+            return gpu.launch_elements(Elements {
+                name: self.name(),
+                program: program(*self, dtype, true),
+                params: &|len| BinaryParams { dims: Dims::default(), rank: 0, len },
+                inputs: &[a.elements(), b.elements()],
+                output: y.elements(),
+                len: y.spec.len(),
+            });
+        }
         let shape = y.spec.shape();
         let [a_strides, b_strides] = [a, b].map(|x| repeated_strides(x.spec.shape(), shape));
         let dims: Vec<_> =
             (0..shape.len()).map(|i| [shape[i], a_strides[i], b_strides[i]]).collect();
-        let (dims, rank) = if flat { (Dims::default(), 0) } else { dims_of(&dims) };
+        let (dims, rank) = dims_of(&dims);
         let len = y.spec.len();
         gpu.launch(Launch {
             name: self.name(),
-            program: program(*self, y.spec.dtype(), flat),
+            program: program(*self, dtype, false),
             params: BinaryParams { dims, rank, len: len as u32 },
             inputs: &[a.data.all(), b.data.all()],
             outputs: &[y.data.all()],

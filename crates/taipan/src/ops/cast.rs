@@ -6,7 +6,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
-use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
 use crate::kernel::{Kernel, View};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -24,7 +24,7 @@ impl Tensor {
     }
 }
 
-struct Cast(DType);
+pub(super) struct Cast(pub(super) DType);
 
 impl Op for Cast {
     fn keeps(&self, _: Slot, _: &[bool]) -> bool {
@@ -80,15 +80,13 @@ impl Kernel for Cast {
         inputs: &[View<&GpuBuffer>],
         outputs: &[View<&GpuBuffer>],
     ) -> Result<()> {
-        let len = outputs[0].spec.len();
-        gpu.launch(Launch {
+        gpu.launch_elements(Elements {
             name: self.name(),
             program: program(inputs[0].spec.dtype(), self.0),
-            params: CastParams { len: len as u32 },
-            inputs: &[inputs[0].data.all()],
-            outputs: &[outputs[0].data.all()],
-            groups: len.div_ceil(GROUP),
-            work: len as u64,
+            params: &|len| CastParams { len },
+            inputs: &[inputs[0].elements()],
+            output: outputs[0].elements(),
+            len: outputs[0].spec.len(),
         })
     }
 }

@@ -273,10 +273,10 @@ impl Kernel for Conv1dGrad {
                 work: 2 * dx.spec.len() as u64 * k as u64,
             })?;
             let sum = Folding::sum(OP, DType::F32, elem);
-            let part = partial.part(0, 4 * blocks * d * k);
+            let part = partial.all().part(0..blocks * d * k, 4);
             sum.launch(gpu, part, [1, blocks, d * k], dweight.data.all())?;
             if let Some(dbias) = dbias {
-                let part = partial.part(at, 4 * blocks * d);
+                let part = partial.all().part(at / 4..at / 4 + blocks * d, 4);
                 sum.launch(gpu, part, [1, blocks, d], dbias.data.all())?;
             }
         }

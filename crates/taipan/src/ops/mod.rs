@@ -4,6 +4,8 @@ pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod concat;
 pub(crate) mod conv1d;
+pub(crate) mod cross_entropy;
+pub(crate) mod embedding;
 pub(crate) mod function;
 pub(crate) mod gated;
 pub(crate) mod linear;
@@ -30,6 +32,8 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         softmax::programs,
         topk::programs,
         sample::programs,
+        embedding::programs,
+        cross_entropy::programs,
         linear::variant::programs,
         conv1d::programs,
         rms_norm::programs,

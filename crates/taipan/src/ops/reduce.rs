@@ -451,7 +451,8 @@ impl Folding {
         loop {
             // Neighbours are folded by a workgroup; none, for those that are apart or few.
             let rows = (inner == 1 && left > COLUMN_BLOCK).then(|| width(left));
-            let blocks = left.div_ceil(if rows.is_some() { ROW_BLOCK } else { COLUMN_BLOCK });
+            let block = if rows.is_some() { ROW_BLOCK } else { COLUMN_BLOCK };
+            let blocks = left.div_ceil(block);
             let last = blocks == 1;
             let to = if last { self.to } else { DType::F32 };
             let results = outer * blocks * inner;
@@ -459,22 +460,38 @@ impl Folding {
                 true => None,
                 false => Some(gpu.scratch(self.op, results * DType::F32.size())?),
             };
-            gpu.launch(Launch {
-                name: self.op,
-                program: fold_program(self.fold, rows, from, to),
-                params: FoldParams {
-                    lines: (outer * blocks) as u32,
-                    outer: outer as u32,
-                    len: left as u32,
-                    inner: inner as u32,
-                    blocks: blocks as u32,
-                    divisor: if last { divisor } else { 1.0 },
-                },
-                inputs: &[partial.as_ref().map_or(x, GpuBuffer::all)],
-                outputs: &[next.as_ref().map_or(y, GpuBuffer::all)],
-                groups: if rows.is_some() { results } else { results.div_ceil(GROUP) },
-                work: (outer * left * inner) as u64,
-            })?;
+            let (x, y) = (
+                partial.as_ref().map_or(x, GpuBuffer::all),
+                next.as_ref().map_or(y, GpuBuffer::all),
+            );
+            // A row alone may be longer than a binding.
+            let alone = outer == 1 && inner == 1;
+            let pieces = alone.then(|| gpu.pieces(blocks, block * from.size()));
+            let whole = (!alone).then_some(0..blocks);
+            for piece in whole.into_iter().chain(pieces.into_iter().flatten()) {
+                let elements = piece.start * block..(piece.end * block).min(left);
+                let (len, lines) = (elements.len(), outer * piece.len());
+                let (x, y) = match piece.len() == blocks {
+                    true => (x, y),
+                    false => (x.part(elements, from.size()), y.part(piece.clone(), to.size())),
+                };
+                gpu.launch(Launch {
+                    name: self.op,
+                    program: fold_program(self.fold, rows, from, to),
+                    params: FoldParams {
+                        lines: lines as u32,
+                        outer: outer as u32,
+                        len: len as u32,
+                        inner: inner as u32,
+                        blocks: piece.len() as u32,
+                        divisor: if last { divisor } else { 1.0 },
+                    },
+                    inputs: &[x],
+                    outputs: &[y],
+                    groups: if rows.is_some() { lines } else { (lines * inner).div_ceil(GROUP) },
+                    work: (outer * len * inner) as u64,
+                })?;
+            }
             if last {
                 return Ok(());
             }

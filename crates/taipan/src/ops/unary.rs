@@ -7,7 +7,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -107,19 +107,17 @@ impl Kernel for Unary {
         inputs: &[View<&GpuBuffer>],
         outputs: &[View<&GpuBuffer>],
     ) -> Result<()> {
-        let len = outputs[0].spec.len();
         let factor = match self.0 {
             Function::Scale(factor) => factor as f32,
             _ => 1.0,
         };
-        gpu.launch(Launch {
+        gpu.launch_elements(Elements {
             name: self.name(),
             program: value_program(self.0, outputs[0].spec.dtype()),
-            params: UnaryParams { len: len as u32, factor },
-            inputs: &[inputs[0].data.all()],
-            outputs: &[outputs[0].data.all()],
-            groups: len.div_ceil(GROUP),
-            work: len as u64,
+            params: &|len| UnaryParams { len, factor },
+            inputs: &[inputs[0].elements()],
+            output: outputs[0].elements(),
+            len: outputs[0].spec.len(),
         })
     }
 }
@@ -167,15 +165,13 @@ pub(super) fn grad_on_gpu(
     [dy, kept]: [&View<&GpuBuffer>; 2],
     dx: &View<&GpuBuffer>,
 ) -> Result<()> {
-    let len = dx.spec.len();
-    gpu.launch(Launch {
+    gpu.launch_elements(Elements {
         name: op,
         program: grad_program(function, dy.spec.dtype(), dx.spec.dtype()),
-        params: UnaryParams { len: len as u32, factor: 1.0 },
-        inputs: &[dy.data.all(), kept.data.all()],
-        outputs: &[dx.data.all()],
-        groups: len.div_ceil(GROUP),
-        work: len as u64,
+        params: &|len| UnaryParams { len, factor: 1.0 },
+        inputs: &[dy.elements(), kept.elements()],
+        output: dx.elements(),
+        len: dx.spec.len(),
     })
 }
 

@@ -7,9 +7,11 @@ mod harness;
 mod adapters;
 mod buffers;
 mod cache;
+mod complaints;
 mod faults;
 mod interop;
 mod launches;
+mod pieces;
 mod places;
 mod repeat;
 
@@ -47,6 +49,23 @@ fn fresh() -> Option<Gpu> {
 fn open(capabilities: Capabilities) -> Option<Gpu> {
     let shared = shared()?;
     Some(pollster::block_on(Gpu::open(&adapter(&shared), capabilities)).unwrap())
+}
+
+/// The same adapter, with bindings and buffers of at most so many bytes.
+fn limited(binding: u64, buffer: u64) -> Option<Gpu> {
+    let shared = shared()?;
+    let descriptor = wgpu::DeviceDescriptor {
+        required_features: shared.device().features() & wgpu::Features::SHADER_F16,
+        required_limits: wgpu::Limits {
+            max_storage_buffer_binding_size: binding,
+            max_buffer_size: buffer,
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    let opened = pollster::block_on(adapter(&shared).request_device(&descriptor));
+    let (device, queue) = opened.unwrap();
+    Some(Gpu::on(&device, &queue).unwrap())
 }
 
 /// The adapter of a GPU.

@@ -309,3 +309,27 @@ impl Conv<'_> {
         }
     }
 }
+
+/// The rows of `table`, `[v, d]`, that `ids` name; `shape` is theirs.
+pub fn embedding(table: &Array, ids: &[u32], shape: &[usize]) -> Array {
+    let d = table.shape[1];
+    let data = ids.iter().flat_map(|&id| table.data[id as usize * d..][..d].to_vec()).collect();
+    Array { shape: [shape, &[d]].concat(), data }
+}
+
+/// The mean of `ln Σ exp(x) − x[target]` over the rows of `logits`, `[…, v]`, whose targets are not
+/// ignored; 0 if there are none.
+pub fn cross_entropy(logits: &Array, targets: &[u32], ignore: Option<u32>) -> Array {
+    let v = logits.shape[logits.shape.len() - 1];
+    let losses: Vec<f64> = (targets.iter().enumerate())
+        .filter(|(_, target)| Some(**target) != ignore)
+        .map(|(row, &target)| {
+            let x = &logits.data[row * v..][..v];
+            let greatest = max(x);
+            let exps: Vec<f64> = x.iter().map(|x| (x - greatest).exp()).collect();
+            sum(&exps).ln() + (greatest - x[target as usize])
+        })
+        .collect();
+    let loss = if losses.is_empty() { 0.0 } else { mean(&losses) };
+    Array { shape: vec![], data: vec![loss] }
+}

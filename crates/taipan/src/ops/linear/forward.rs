@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::backward::Backward;
-use super::gpu::{self, Fused, Stored};
+use super::gpu::{self, Fused, Part, Stored};
 use super::{Layout, Sizes};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuBuffer;
@@ -13,7 +13,7 @@ use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer};
+use crate::gpu::{Gpu, GpuBuffer, Strided};
 use crate::kernel::{Kernel, View, run_one, run_with_extras};
 use crate::ops::function::{Function, Kept};
 use crate::spec::Spec;
@@ -115,7 +115,41 @@ impl Kernel for Linear {
         outputs: &[View<&GpuBuffer>],
     ) -> Result<()> {
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
-        let Sizes { entries, m, k, n } = Sizes::new(self.layout, &specs)?;
+        let sizes = Sizes::new(self.layout, &specs)?;
+        let row = sizes.k * inputs[1].spec.dtype().size();
+        let mut pieces = gpu.pieces(sizes.n, row);
+        if sizes.entries > 1 || self.layout == Layout::Kn || pieces.next() == Some(0..sizes.n) {
+            return self.launch(gpu, sizes, inputs, outputs);
+        }
+        // Rows of a weight that is larger than a binding, and columns of the results.
+        for columns in gpu.pieces(sizes.n, row) {
+            let n = columns.len();
+            let rows = |i: usize| Part::rows(self.name, &inputs[i], columns.clone());
+            let parts = (1..inputs.len()).map(rows).collect::<Result<Vec<_>>>()?;
+            let x = View { spec: inputs[0].spec, data: inputs[0].data };
+            let inputs: Vec<_> = [x].into_iter().chain(parts.iter().map(Part::view)).collect();
+            let room = |y: &View<_>| Part::new(self.name, gpu, &[sizes.m, n], y.spec.dtype());
+            let blocks = outputs.iter().map(room).collect::<Result<Vec<_>>>()?;
+            let views: Vec<_> = blocks.iter().map(Part::view).collect();
+            self.launch(gpu, Sizes { n, ..sizes }, &inputs, &views)?;
+            for (block, y) in views.iter().zip(outputs) {
+                let dims = vec![[sizes.m, n, sizes.n], [n, 1, 1]];
+                gpu.copy(self.name, block, y, Strided { dims, from: 0, to: columns.start })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Linear {
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        sizes: Sizes,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let Sizes { entries, m, k, n } = sizes;
         let stored = match self.layout {
             Layout::Kn => Stored::AsIs,
             Layout::Nk => Stored::Transposed,
@@ -137,9 +171,7 @@ impl Kernel for Linear {
         };
         product.launch(gpu, &outputs[0])
     }
-}
 
-impl Linear {
     /// What the slope is computed from, computed again.
     pub(super) fn kept_again(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
         let keeping = Linear { slope: SlopeFrom::Kept, ..*self };

@@ -1,5 +1,7 @@
 //! The products on a GPU: one kernel in tiles for all of them, and one for few rows.
 
+use std::ops::Range;
+
 use super::variant::{ProductParams, Second, Shape, Variant};
 use crate::DType;
 use crate::error::Result;
@@ -7,6 +9,7 @@ use crate::gpu::{Binding, Gpu, GpuBuffer, Launch};
 use crate::kernel::View;
 use crate::ops::function::{Activation, Function};
 use crate::ops::reduce::Folding;
+use crate::spec::Spec;
 
 /// `y = a·b` for each entry of a batch, with what is done before and behind.
 pub(super) struct Product<'a> {
@@ -183,5 +186,34 @@ impl<'a> Sliced<'a> {
         let Some(partial) = &self.partial else { return Ok(()) };
         let sum = Folding::sum(self.op, DType::F32, self.result.spec.dtype());
         sum.launch(gpu, partial.all(), self.sizes, self.result.data.all())
+    }
+}
+
+/// A tensor within a kernel: a buffer of its own, or a part of another's.
+pub(super) struct Part {
+    pub(super) spec: Spec,
+    data: GpuBuffer,
+}
+
+impl Part {
+    pub(super) fn new(op: &'static str, gpu: &Gpu, shape: &[usize], dtype: DType) -> Result<Part> {
+        let spec = Spec::new(op, shape, dtype)?;
+        Ok(Part { data: gpu.scratch(op, spec.bytes())?, spec })
+    }
+
+    /// A range along the first dimension, which begins where a binding may.
+    pub(super) fn rows(
+        op: &'static str,
+        of: &View<&GpuBuffer>,
+        rows: Range<usize>,
+    ) -> Result<Part> {
+        let (inner, dtype) = (&of.spec.shape()[1..], of.spec.dtype());
+        let spec = Spec::new(op, &[&[rows.len()], inner].concat(), dtype)?;
+        let bytes = inner.iter().product::<usize>() * dtype.size();
+        Ok(Part { data: of.data.part(rows, bytes), spec })
+    }
+
+    pub(super) fn view(&self) -> View<'_, &GpuBuffer> {
+        View { spec: &self.spec, data: &self.data }
     }
 }

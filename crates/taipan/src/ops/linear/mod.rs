@@ -1,6 +1,7 @@
 //! `φ(A·W + bias)`: a matrix product with its bias and activation fused in, and its gradient.
 
 mod backward;
+pub(crate) mod cross_entropy;
 mod forward;
 mod gpu;
 pub(super) mod variant;

@@ -182,6 +182,12 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             slope: None,
             second: None,
         };
+        // Logits and their gradients: in f32 whatever the other operand is.
+        for stored in both {
+            let (b, out) = ((elem, stored), DType::F32);
+            all.push(Variant { b, out, ..base });
+            all.push(Variant { a: (out, Stored::AsIs), b, extra: out, out, ..base });
+        }
         for function in Activation::ALL.map(Function::from) {
             let pres: &[_] = match function.kept() {
                 Kept::Input => &[None, Some(Second::Pre(elem))],

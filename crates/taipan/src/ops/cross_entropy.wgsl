@@ -1,0 +1,60 @@
+// A workgroup takes p.n logits of a row, those of the classes from p.first on, into
+// rows[row] = (max, Σ exp(x − max), the target's logit). The first classes begin anew.
+@group(0) @binding(0) var<storage, read> logits: array<Elem>;
+@group(0) @binding(1) var<storage, read> targets: array<u32>;
+@group(0) @binding(2) var<storage, read_write> rows: array<f32>; // [rows, 3]
+@group(0) @binding(3) var<storage, read_write> complaints: array<atomic<u32>>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+// Below it there is −∞ only, of which the sum is 0 whatever it is relative to.
+const LOWEST = -3.4028234e38;
+
+var<workgroup> part: array<vec2<f32>, WIDTH>; // max, sum
+
+fn join(a: vec2<f32>, b: vec2<f32>) -> vec2<f32> {
+    let greatest = max(a.x, b.x);
+    return vec2(greatest, a.y * m_exp(a.x - greatest) + b.y * m_exp(b.x - greatest));
+}
+
+fn line(row: u32, local: u32) {
+    let wanted = targets[row];
+    if p.ignores == 1u && wanted == p.ignore {
+        return;
+    }
+    let start = row * p.n;
+    var mine = vec2(LOWEST, 0.0);
+    for (var j = local; j < p.n; j += WIDTH) {
+        let x = f32(logits[start + j]);
+        if x > mine.x {
+            mine = vec2(x, mine.y * m_exp(mine.x - x) + 1.0);
+        } else {
+            mine.y += m_exp(x - mine.x);
+        }
+    }
+    part[local] = mine;
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half {
+            part[local] = join(part[local], part[local + half]);
+        }
+    }
+    if local > 0u {
+        return;
+    }
+    var all = part[0];
+    if p.first > 0u {
+        all = join(vec2(rows[row * 3u], rows[row * 3u + 1u]), all);
+    }
+    // Of +∞ there is no softmax, nor of a class that does not exist.
+    let infinite = bitcast<u32>(all.x) == M_INFINITY;
+    let missing = wanted >= p.classes;
+    if missing && p.first == 0u {
+        complain(wanted, p.classes);
+    }
+    rows[row * 3u] = all.x;
+    rows[row * 3u + 1u] = select(all.y, p.nan, infinite || missing);
+    let column = wanted - p.first; // beyond the columns if it is below p.first
+    if column < p.n {
+        rows[row * 3u + 2u] = f32(logits[start + column]);
+    }
+}

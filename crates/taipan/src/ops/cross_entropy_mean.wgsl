@@ -1,0 +1,41 @@
+// One workgroup computes the mean of ln sum + (max − logit) over the rows that count, and how many these
+// are; 0 if there are none.
+@group(0) @binding(0) var<storage, read> rows: array<f32>; // [rows, 3]
+@group(0) @binding(1) var<storage, read> targets: array<u32>;
+@group(0) @binding(2) var<storage, read_write> loss: array<f32>;
+@group(0) @binding(3) var<storage, read_write> count: array<f32>;
+@group(1) @binding(0) var<uniform> p: Params;
+
+const BLOCK = 16u * WIDTH;
+
+var<workgroup> sums: array<f32, WIDTH>;
+var<workgroup> counts: array<u32, WIDTH>;
+
+fn line(i: u32, local: u32) {
+    var sum = 0.0;
+    var counted = 0u;
+    // A block's sum first, then theirs: the error grows with neither alone.
+    for (var start = local; start < p.rows; start += BLOCK) {
+        var block = 0.0;
+        for (var row = start; row < min(start + BLOCK, p.rows); row += WIDTH) {
+            if p.ignores == 0u || targets[row] != p.ignore {
+                block += m_ln(rows[row * 3u + 1u]) + (rows[row * 3u] - rows[row * 3u + 2u]);
+                counted++;
+            }
+        }
+        sum += block;
+    }
+    sums[local] = sum;
+    counts[local] = counted;
+    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if local < half {
+            sums[local] += sums[local + half];
+            counts[local] += counts[local + half];
+        }
+    }
+    if local == 0u {
+        loss[0] = sums[0] / f32(max(counts[0], 1u));
+        count[0] = f32(counts[0]);
+    }
+}

@@ -1,0 +1,173 @@
+//! Tensors larger than a binding, on a device whose bindings are small.
+
+use half::f16;
+use taipan::{
+    Activation, DType, Device, Result, Tensor, Weight, concat, embedding, gpu::Gpu, linear,
+    linear_cross_entropy,
+};
+
+use crate::harness::{Random, array, input, tensor};
+use crate::{limited, read};
+
+const BINDING: usize = 4 << 20;
+
+/// A GPU with bindings of 4 MiB and buffers of 16.
+fn small() -> Option<Gpu> {
+    limited(BINDING as u64, 4 * BINDING as u64)
+}
+
+/// Not a multiple of anything, and more than two bindings of f32.
+const LEN: usize = 2_500_013;
+
+fn values(seed: usize) -> Vec<f32> {
+    (0..LEN).map(|i| ((i + seed) * 7919 % 2003) as f32 / 1000.0 - 1.0).collect()
+}
+
+fn expect(got: &Tensor, want: impl Iterator<Item = f32>) {
+    let got = read(got);
+    let wrong = got.iter().zip(want).position(|(got, want)| *got != want);
+    assert_eq!((got.len(), wrong), (LEN, None));
+}
+
+#[test]
+fn values_go_and_come_back() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let x = Tensor::new(&values(1), &[LEN], device)?;
+    expect(&x, values(1).into_iter());
+    expect(&Tensor::full(&[LEN], 1.5, DType::F32, device)?, std::iter::repeat_n(1.5, LEN));
+    expect(&Tensor::zeros(&[LEN], DType::F32, device)?, std::iter::repeat_n(0.0, LEN));
+    Ok(())
+}
+
+#[test]
+fn element_by_element() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let [a, b] = [1, 2].map(values);
+    let [x, y] = [&a, &b].map(|a| Tensor::new(a, &[LEN], device).unwrap().tracked());
+    expect(&x.scale(2.0)?, a.iter().map(|a| 2.0 * a));
+    expect(&x.relu()?, a.iter().map(|a| a.max(0.0)));
+    expect(&x.sub(&y)?, a.iter().zip(&b).map(|(a, b)| a - b));
+    // Gradients, and the sum of two.
+    let dy = Tensor::new(&b, &[LEN], device)?;
+    let grads = x.relu()?.add(&x.neg()?)?.backward_from(&dy)?;
+    let slope = |a: f32| if a > 0.0 { 1.0 } else { 0.0 };
+    expect(grads.of(&x)?, a.iter().zip(&b).map(|(a, b)| slope(*a) * b - b));
+    if device.supports(DType::F16) {
+        let half = x.cast(DType::F16)?;
+        let want = a.iter().map(|a| f16::from_f32(*a).to_f32());
+        expect(&half.scale(1.0)?.cast(DType::F32)?, want);
+    }
+    let u32s = y.scale(100.0)?.cast(DType::U32)?.cast(DType::F32)?;
+    expect(&u32s, b.iter().map(|b| (100.0 * b).max(0.0).trunc()));
+    Ok(())
+}
+
+#[test]
+fn parts_along_the_first_dimension() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let a = values(3);
+    let x = Tensor::new(&a, &[LEN], device)?.tracked();
+    let (one, two) = (x.slice(0, 0..LEN - 5)?, x.slice(0, LEN - 5..LEN)?);
+    assert_eq!(read(&two), a[LEN - 5..]);
+    let joined = concat(&[&two, &one], 0)?;
+    expect(&joined, a[LEN - 5..].iter().chain(&a[..LEN - 5]).copied());
+    let grads = joined.backward_from(&x.detached())?;
+    expect(grads.of(&x)?, a[5..].iter().chain(&a[..5]).copied());
+    Ok(())
+}
+
+#[test]
+fn sums_of_everything() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let device = &Device::Gpu(gpu.clone());
+    let x = Tensor::new(&values(4), &[LEN], device)?;
+    let want: f64 = values(4).iter().map(|&x| x as f64).sum();
+    assert!((x.sum()?.item()? - want).abs() < 0.05, "{want}");
+    assert!((x.mean()?.item()? - want / LEN as f64).abs() < 1e-6);
+    assert_eq!(x.max()?.item()?, values(4).into_iter().fold(f32::MIN, f32::max) as f64);
+    // The same bits as in one piece.
+    let Device::Gpu(whole) = crate::harness::gpu() else { unreachable!("a GPU") };
+    let y = Tensor::new(&values(4), &[LEN], &Device::Gpu(whole.clone()))?;
+    assert_eq!(x.sum()?.item()?, y.sum()?.item()?);
+    Ok(())
+}
+
+#[test]
+fn tables() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let (v, d) = (3001, 803);
+    let table = Random::named("table").draw(&input(&[v, d]));
+    let ids: Vec<u32> = [0, 2999, 3000, 1500, 1023, 1024, 1279, 1280, 0, 3000, 2047, 2048].into();
+    let outcome = |device: &Device| -> Result<[Vec<f64>; 2]> {
+        let table = tensor(&table.map(|x| x as f32 as f64), DType::F32, device).tracked();
+        let y = embedding(&table, &Tensor::new(&ids, &[ids.len()], device)?)?;
+        let grads = y.backward_from(&y.detached())?;
+        Ok([array(&y).data, array(grads.of(&table)?).data])
+    };
+    let (got, want) = (outcome(&Device::Gpu(gpu.clone()))?, outcome(&Device::Cpu)?);
+    assert!(got == want);
+    // Outside all pieces.
+    let device = &Device::Gpu(gpu);
+    let table = Tensor::zeros(&[v, d], DType::F32, device)?;
+    let y = embedding(&table, &Tensor::new(&[3001u32], &[1], device)?)?;
+    let message = "embedding: id 3001, expected less than 3001";
+    assert_eq!(y.read_blocking::<f32>().unwrap_err().to_string(), message);
+    Ok(())
+}
+
+#[test]
+fn losses() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let (m, k, v) = (17, 200, 13_001);
+    let mut random = Random::named("losses");
+    let (x, w) = (random.draw(&input(&[m, k])), random.draw(&input(&[v, k])));
+    let targets: Vec<u32> = (0..m as u32).map(|i| i * 811 % v as u32).collect();
+    let outcome = |device: &Device| -> Result<[Vec<f64>; 3]> {
+        let [x, w] = [&x, &w].map(|x| tensor(x, DType::F32, device).tracked());
+        let targets = Tensor::new(&targets, &[m], device)?;
+        let loss = linear_cross_entropy(&x, Weight::nk(&w), &targets, None)?;
+        let grads = loss.backward()?;
+        Ok([&loss, grads.of(&x)?, grads.of(&w)?].map(|x| array(x).data))
+    };
+    let (got, want) = (outcome(&Device::Gpu(gpu.clone()))?, outcome(&Device::Cpu)?);
+    for (got, want) in got.iter().zip(&want) {
+        let size = want.iter().map(|x| x.abs()).fold(0.0, f64::max);
+        let off = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(off < 1e-5 * size, "off by {off} of {size}");
+    }
+    // The columns of a weight are copied, from what one launch can see.
+    let device = &Device::Gpu(gpu.clone());
+    let (x, w) =
+        (Tensor::zeros(&[m, k], DType::F32, device)?, Tensor::zeros(&[k, v], DType::F32, device)?);
+    let error = linear_cross_entropy(&x, &w, &Tensor::new(&targets, &[m], device)?, None);
+    let message = format!(
+        "linear_cross_entropy: a tensor of {} bytes exceeds max_storage_buffer_binding_size of {}, which is {BINDING}",
+        k * v * 4,
+        gpu.name()
+    );
+    assert_eq!(error.unwrap_err().to_string(), message);
+    Ok(())
+}
+
+/// The logits of a few tokens, as in decoding.
+#[test]
+fn products_with_a_large_weight() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let (k, v) = (200, 13_001);
+    let mut random = Random::named("products");
+    let (w, bias) = (random.draw(&input(&[v, k])), random.draw(&input(&[v])));
+    for m in [1, 3] {
+        let x = random.draw(&input(&[m, k]));
+        let value = |device: &Device| {
+            let [x, w, bias] = [&x, &w, &bias].map(|x| tensor(x, DType::F32, device));
+            array(&linear(&x, Weight::nk(&w), Some(&bias), Activation::Silu).unwrap()).data
+        };
+        let (got, want) = (value(&Device::Gpu(gpu.clone())), value(&Device::Cpu));
+        let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(got.len() == m * v && off < 1e-4, "off by {off}");
+    }
+    Ok(())
+}
