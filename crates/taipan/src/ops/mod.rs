@@ -24,6 +24,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         reduce::programs,
         softmax::programs,
         linear::variant::programs,
+        scan::programs,
     ];
     let mut all = crate::gpu::programs(types);
     all.extend(cast::programs(types));

@@ -1,0 +1,137 @@
+// Scans: an invocation walks through its piece from the states before it. For output if OUTPUT is 1, else
+// from no states, or the first, to leave those behind the piece, and the sum of its step sizes.
+@group(0) @binding(0) var<storage, read> packed: array<f32>;
+@group(0) @binding(1) var<storage, read> u: array<Elem>;      // [b, l, d]
+@group(0) @binding(2) var<storage, read> delta: array<Elem>;  // [b, l, d]
+@group(0) @binding(3) var<storage, read> z: array<Elem>;      // [b, l, d]
+@group(0) @binding(4) var<storage, read> state: array<f32>;   // [b, d, n]
+@group(0) @binding(5) var<storage, read_write> y: array<Elem>;    // [b, l, d]
+@group(0) @binding(6) var<storage, read_write> last: array<f32>;  // [b, d, n], or sums [b, pieces, d]
+@group(0) @binding(7) var<storage, read_write> kept: array<f32>;  // [b, chunks, n, d]
+@group(1) @binding(0) var<uniform> p: Params;
+
+// The states before a chunk.
+fn before(at: Place, channel: u32, chunk: u32, j: u32) -> Lanes {
+    var h = Lanes();
+    for (var k = 0u; k < VECTOR; k++) {
+        let c = channel + k * WIDTH;
+        if c < p.d {
+            if chunk == 0u {
+                if given(STATE) {
+                    h[k] = state[(at.entry * p.d + c) * p.n + j];
+                }
+            } else if OUTPUT == 1u || chunk > at.first {
+                h[k] = kept[((at.entry * p.chunks + chunk) * p.n + j) * p.d + c];
+            }
+        }
+    }
+    return h;
+}
+
+fn keep(number: u32, channel: u32, j: u32, h: Lanes) {
+    for (var k = 0u; k < VECTOR; k++) {
+        let c = channel + k * WIDTH;
+        if c < p.d {
+            kept[(number * p.n + j) * p.d + c] = h[k];
+        }
+    }
+}
+
+@compute @workgroup_size(WIDTH)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let at = place(flat(group, groups));
+    let channel = at.block * WIDTH * VECTOR + local;
+    if at.entry >= p.b {
+        return;
+    }
+    var total = Lanes();
+    var started = 0u;
+    for (var chunk = at.first; chunk < at.end; chunk++) {
+        let number = at.entry * p.chunks + chunk;
+        let starts = u32(packed[starts_at(number)]);
+        let row = at.entry * p.l + chunk * STEPS;
+        let steps = steps_of(chunk);
+        var us: array<Lanes, STEPS>;
+        var sizes: array<Lanes, STEPS>;
+        var ys: array<Lanes, STEPS>;
+        for (var t = 0u; t < STEPS; t++) {
+            var v = Lanes();
+            var size = Lanes();
+            var skip = Lanes();
+            for (var k = 0u; k < VECTOR; k++) {
+                let c = channel + k * WIDTH;
+                if t < steps && c < p.d {
+                    v[k] = f32(u[(row + t) * p.d + c]);
+                    let x = f32(delta[(row + t) * p.d + c]) + packed[bias_at(c)];
+                    size[k] = select(m_softplus(x), x, given(PLAIN));
+                    skip[k] = packed[skip_at(c)];
+                }
+            }
+            us[t] = v;
+            sizes[t] = size;
+            ys[t] = skip * v;
+            total += size;
+        }
+        started |= starts;
+
+        for (var j = 0u; j < p.n; j++) {
+            let rate = rates(j, channel);
+            let rows = rows_at(number, j);
+            var h = before(at, channel, chunk, j);
+            if OUTPUT == 1u && chunk == 0u && given(KEEP) {
+                keep(number, channel, j, h);
+            }
+            h = spoilt(h, rate);
+            for (var t = 0u; t < STEPS; t++) {
+                let step = hold(sizes[t], rate);
+                if STARTING == 1u {
+                    h = select(h, Lanes(), (starts & (1u << t)) != 0u);
+                }
+                h = fma(step.decay, h, step.held * us[t] * packed[rows + t]);
+                if OUTPUT == 1u {
+                    ys[t] = fma(Lanes(packed[rows + STEPS + t]), h, ys[t]);
+                }
+            }
+            if chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks) {
+                keep(number + 1u, channel, j, h);
+            }
+            if OUTPUT == 1u && chunk + 1u == p.chunks {
+                for (var k = 0u; k < VECTOR; k++) {
+                    let c = channel + k * WIDTH;
+                    if c < p.d {
+                        last[(at.entry * p.d + c) * p.n + j] = h[k];
+                    }
+                }
+            }
+        }
+
+        if OUTPUT == 1u {
+            for (var t = 0u; t < STEPS; t++) {
+                for (var k = 0u; k < VECTOR; k++) {
+                    let c = channel + k * WIDTH;
+                    if t < steps && c < p.d {
+                        let i = (row + t) * p.d + c;
+                        var out = ys[t][k];
+                        if given(GATE) {
+                            out *= value(f32(z[i]));
+                        }
+                        y[i] = Elem(out);
+                    }
+                }
+            }
+        }
+    }
+    if OUTPUT == 0u {
+        for (var k = 0u; k < VECTOR; k++) {
+            let c = channel + k * WIDTH;
+            if c < p.d {
+                last[(at.entry * p.all_pieces + at.piece) * p.d + c] =
+                    select(total[k], ENDLESS, started != 0u);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// An invocation of the kernels that walk through time has VECTOR channels, WIDTH apart, of a piece: some
+// chunks of a sequence, one after the other. It goes through the states one by one, and with each through
+// the STEPS of a chunk, whose numbers it holds meanwhile.
+const WIDTH = 32u;
+const VECTOR = 4u;
+alias Lanes = vec4<f32>;
+alias Integers = vec4<i32>;
+
+// Who computes what: a workgroup has WIDTH·VECTOR neighbouring channels of a piece.
+struct Place {
+    entry: u32,
+    piece: u32,
+    block: u32,
+    // Its chunks, within the sequence.
+    first: u32,
+    end: u32,
+}
+
+fn blocks() -> u32 {
+    return (p.d + WIDTH * VECTOR - 1u) / (WIDTH * VECTOR);
+}
+
+fn place(group: u32) -> Place {
+    let block = group % blocks();
+    let piece = group / blocks() % p.pieces + p.first_piece;
+    let first = piece * p.per_piece;
+    return Place(
+        group / blocks() / p.pieces,
+        piece,
+        block,
+        first,
+        min(first + p.per_piece, p.chunks),
+    );
+}
+
+// The steps of a chunk that are before the end.
+fn steps_of(chunk: u32) -> u32 {
+    return min(p.l - chunk * STEPS, STEPS);
+}
+
+fn rates(state: u32, channel: u32) -> Lanes {
+    var v = Lanes(-1.0);
+    for (var k = 0u; k < VECTOR; k++) {
+        let c = channel + k * WIDTH;
+        if c < p.d {
+            v[k] = packed[rate_at(state, c)];
+        }
+    }
+    return v;
+}
+
+fn is_nan(x: Lanes) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(x) & vec4(~M_SIGN)) > vec4(M_INFINITY);
+}
+
+// What happens during a step of size Δ to a state of rate A: ā = exp(Δ·A), and held of b̄ = held·b.
+struct Held {
+    decay: Lanes,
+    held: Lanes,
+}
+
+// As m_exp() and m_exp_m1(), for less: what is subnormal is 0, and NaN is lost. Sizes that are NaN
+// come back with `held`, rates with the states (`spoilt`).
+fn hold(size: Lanes, rate: Lanes) -> Held {
+    const LEAST = -87.0;
+    let x = size * rate;
+    let within = clamp(x, Lanes(LEAST), Lanes(88.7));
+    let n = round(within * M_LOG2_E);
+    let i = Integers(n);
+    let high = select(fma(n, Lanes(-M_LN2_HIGH), within), within, i == Integers());
+    let r = fma(n, Lanes(-M_LN2_LOW), high);
+    let square = r * r;
+    var q = Lanes(M_EXP[4]);
+    q = fma(q, square, fma(Lanes(M_EXP[3]), r, Lanes(M_EXP[2])));
+    q = fma(q, square, fma(Lanes(M_EXP[1]), r, Lanes(M_EXP[0])));
+    let m = fma(square, q, r);
+    let exponent = i << vec4(23u);
+    let scaled = bitcast<Lanes>(bitcast<Integers>(1.0 + m) + exponent);
+    let decay = select(scaled, Lanes(), x < Lanes(LEAST));
+    if ZERO_ORDER == 0u {
+        return Held(decay, size);
+    }
+    // 2ⁿ·m + (2ⁿ − 1), where n is not 128.
+    let power = bitcast<Lanes>(bitcast<Integers>(Lanes(1.0)) + min(exponent, Integers(127 << 23u)));
+    let near = fma(power, m, select(power - 1.0, Lanes(), i == Integers()));
+    let exp_m1 = select(near, decay - 1.0, i > Integers(1));
+    return Held(decay, select(exp_m1 / rate, size, is_nan(size)));
+}
+
+// x, but NaN where the rate is.
+fn spoilt(x: Lanes, rate: Lanes) -> Lanes {
+    return select(x, rate, is_nan(rate));
+}
