@@ -98,11 +98,6 @@ impl GpuBuffer {
         Binding { buffer: &self.buffer, offset: 0, bytes: padded(self.bytes) }
     }
 
-    /// A part of it, from a multiple of 256 bytes.
-    pub(crate) fn part(&self, offset: usize, bytes: usize) -> Binding<'_> {
-        Binding { buffer: &self.buffer, offset: offset as BufferAddress, bytes: padded(bytes) }
-    }
-
     fn gpu(&self) -> &Gpu {
         match &self.device {
             Device::Gpu(gpu) => gpu,

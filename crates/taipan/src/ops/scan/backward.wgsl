@@ -1,6 +1,6 @@
 // The gradients: an invocation walks through its piece backwards, chunk by chunk. With each state it goes
 // through the chunk forwards, from the state that was kept, and back. What is summed over channels, it
-// sums over its own; those of the workgroup are summed through workgroup memory, and left as a part.
+// sums over its own, or SHARE invocations over theirs, and leaves it as a part.
 @group(0) @binding(0) var<storage, read> packed: array<f32>;
 @group(0) @binding(1) var<storage, read> u: array<Elem>;    // [b, l, d]
 @group(0) @binding(2) var<storage, read> kept: array<f32>;  // [b, chunks, n, d]
@@ -10,16 +10,9 @@
 // [b, chunks, n + 2, d]: what comes from the chunk behind becomes what the chunk adds to dA, and then to dd and
 // ddelta_bias. Behind it dstate, [b, n, d].
 @group(0) @binding(5) var<storage, read_write> carries: array<f32>;
-@group(0) @binding(6) var<storage, read_write> parts: array<f32>;  // db and dc, each [b, blocks, l, n]
+@group(0) @binding(6) var<storage, read_write> parts: array<f32>;  // of db and dc, each [parts, p.part_rows, n]
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;      // [b, l, d], before the gate
 @group(1) @binding(0) var<uniform> p: Params;
-
-// Terms of db and dc, for each step and invocation, by turns in one half and the other: what is read
-// in a turn is not written before everybody has come to the next. Lines are one longer, so that they begin
-// in different banks.
-const LINE = WIDTH + 1u;
-const TERMS = 2u * STEPS;
-var<workgroup> terms: array<f32, 2u * TERMS * LINE>;
 
 // ∂held/∂A = (Δ·ā − held)/A = Δ²·φ₁'(Δ·A) with zero-order hold, where φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!: near 0 the
 // difference would cancel.
@@ -46,10 +39,13 @@ fn main(
 ) {
     let at = place(flat(group, groups));
     let channel = at.block * WIDTH * VECTOR + local;
-    if at.entry >= p.b {
+    if at.unit >= p.end_unit {
         return;
     }
-    var turn = 0u;
+    let c = within(channel);
+    let skip = Lanes(packed[skip_at(c.x)], packed[skip_at(c.y)]);
+    let part = at.block * (WIDTH / SHARE) + local / SHARE;
+    let parts_of_each = blocks() * (WIDTH / SHARE);
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
         let number = at.entry * p.chunks + chunk;
@@ -63,35 +59,24 @@ fn main(
         var by_input: array<Lanes, STEPS>;  // Σ_n g·b·held; by Euler's rule not yet times Δ
         var by_size: array<Lanes, STEPS>;   // Σ_n g·(A·ā·h_{t−1} + u·b·∂held/∂Δ); by Euler's rule without the second term
         for (var t = 0u; t < STEPS; t++) {
-            us[t] = Lanes();
-            sizes[t] = Lanes();
-            dys[t] = Lanes();
+            let i = (row + min(t, steps - 1u)) * p.d + within(channel);
+            let exists = inside(channel) & vec2(t < steps);
+            us[t] = select(Lanes(), Lanes(f32(u[i.x]), f32(u[i.y])), exists);
+            sizes[t] = select(Lanes(), Lanes(ddelta[i.x], ddelta[i.y]), exists);
+            dys[t] = select(Lanes(), Lanes(du[i.x], du[i.y]), exists);
             ys[t] = Lanes();
             by_input[t] = Lanes();
             by_size[t] = Lanes();
-            for (var k = 0u; k < VECTOR; k++) {
-                let c = channel + k * WIDTH;
-                if t < steps && c < p.d {
-                    let i = (row + t) * p.d + c;
-                    us[t][k] = f32(u[i]);
-                    sizes[t][k] = ddelta[i];
-                    dys[t][k] = du[i];
-                }
-            }
         }
 
         for (var j = 0u; j < p.n; j++) {
             let rate = rates(j, channel);
             let rows = rows_at(number, j);
-            var h = Lanes();
-            var carry = Lanes();  // ā_{t+1}·g_{t+1}
-            for (var k = 0u; k < VECTOR; k++) {
-                let c = channel + k * WIDTH;
-                if c < p.d {
-                    h[k] = kept[(number * p.n + j) * p.d + c];
-                    carry[k] = carries[(number * p.rows + j) * p.d + c];
-                }
-            }
+            let from_kept = (number * p.n + j) * p.d + within(channel);
+            let from_carries = (number * p.rows + j) * p.d + within(channel);
+            var h = select(Lanes(), Lanes(kept[from_kept.x], kept[from_kept.y]), inside(channel));
+            // ā_{t+1}·g_{t+1}
+            var carry = select(Lanes(), Lanes(carries[from_carries.x], carries[from_carries.y]), inside(channel));
             h = spoilt(h, rate);
             var decays: array<Lanes, STEPS>;
             var helds: array<Lanes, STEPS>;
@@ -107,7 +92,8 @@ fn main(
                 h = fma(step.held * us[t], Lanes(packed[rows + t]), decayed[t]);
             }
             var da = Lanes();
-            let column = turn % 2u * TERMS * LINE + local;
+            let to_db = (part * p.part_rows + row - p.first_row) * p.n + j;
+            let to_dc = to_db + parts_of_each * p.part_rows * p.n;
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
                 let b = packed[rows + u32(t)];
                 let c = packed[rows + STEPS + u32(t)];
@@ -131,8 +117,12 @@ fn main(
                 if STARTING == 1u {
                     carry = select(carry, Lanes(), (starts & (1u << u32(t))) != 0u);
                 }
-                terms[column + u32(t) * LINE] = dot(g, input);
-                terms[column + (STEPS + u32(t)) * LINE] = dot(dys[t], h);
+                let db = joined(dot(g, input));
+                let dc = joined(dot(dys[t], h));
+                if local % SHARE == 0u && u32(t) < steps {
+                    parts[to_db + u32(t) * p.n] = db;
+                    parts[to_dc + u32(t) * p.n] = dc;
+                }
             }
             for (var k = 0u; k < VECTOR; k++) {
                 let c = channel + k * WIDTH;
@@ -145,20 +135,6 @@ fn main(
                     }
                 }
             }
-            workgroupBarrier();
-            for (var e = local; e < TERMS; e += WIDTH) {
-                let t = e % STEPS;
-                if t < steps {
-                    let line = (turn % 2u * TERMS + e) * LINE;
-                    var sum = 0.0;
-                    for (var i = 0u; i < WIDTH; i++) {
-                        sum += terms[line + i];
-                    }
-                    let first = (at.entry * blocks() + at.block) * p.l + chunk * STEPS;
-                    parts[e / STEPS * p.part + (first + t) * p.n + j] = sum;
-                }
-            }
-            turn++;
         }
 
         var dd = Lanes();
@@ -168,7 +144,6 @@ fn main(
                 let c = channel + k * WIDTH;
                 if t < steps && c < p.d {
                     let i = (row + t) * p.d + c;
-                    let skip = packed[skip_at(c)];
                     let size = sizes[t][k];
                     var by_size = by_size[t][k];
                     var by_input = by_input[t][k];
@@ -178,12 +153,12 @@ fn main(
                     }
                     // softplus' = sigmoid = 1 − exp(−softplus)
                     let ddelta_ = by_size * select(-m_exp_m1(-size), 1.0, given(PLAIN));
-                    du[i] = fma(skip, dys[t][k], by_input);
+                    du[i] = fma(skip[k], dys[t][k], by_input);
                     ddelta[i] = ddelta_;
                     dd[k] = fma(dys[t][k], us[t][k], dd[k]);
                     dbias[k] += ddelta_;
                     if given(GATE) {
-                        y[i] = fma(skip, us[t][k], ys[t][k]);
+                        y[i] = fma(skip[k], us[t][k], ys[t][k]);
                     }
                 }
             }

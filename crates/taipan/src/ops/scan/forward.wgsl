@@ -12,20 +12,17 @@
 
 // The states before a chunk.
 fn before(at: Place, channel: u32, chunk: u32, j: u32) -> Lanes {
-    var h = Lanes();
-    for (var k = 0u; k < VECTOR; k++) {
-        let c = channel + k * WIDTH;
-        if c < p.d {
-            if chunk == 0u {
-                if given(STATE) {
-                    h[k] = state[(at.entry * p.d + c) * p.n + j];
-                }
-            } else if OUTPUT == 1u || chunk > at.first {
-                h[k] = kept[((at.entry * p.chunks + chunk) * p.n + j) * p.d + c];
-            }
+    let c = within(channel);
+    if chunk == 0u {
+        if given(STATE) {
+            let i = (at.entry * p.d + c) * p.n + j;
+            return Lanes(state[i.x], state[i.y]);
         }
+    } else if OUTPUT == 1u || chunk > at.first {
+        let i = ((at.entry * p.chunks + chunk) * p.n + j) * p.d + c;
+        return Lanes(kept[i.x], kept[i.y]);
     }
-    return h;
+    return Lanes();
 }
 
 fn keep(number: u32, channel: u32, j: u32, h: Lanes) {
@@ -45,9 +42,12 @@ fn main(
 ) {
     let at = place(flat(group, groups));
     let channel = at.block * WIDTH * VECTOR + local;
-    if at.entry >= p.b {
+    if at.unit >= p.end_unit {
         return;
     }
+    let c = within(channel);
+    let skip = Lanes(packed[skip_at(c.x)], packed[skip_at(c.y)]);
+    let bias = Lanes(packed[bias_at(c.x)], packed[bias_at(c.y)]);
     var total = Lanes();
     var started = 0u;
     for (var chunk = at.first; chunk < at.end; chunk++) {
@@ -59,18 +59,11 @@ fn main(
         var sizes: array<Lanes, STEPS>;
         var ys: array<Lanes, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
-            var v = Lanes();
-            var size = Lanes();
-            var skip = Lanes();
-            for (var k = 0u; k < VECTOR; k++) {
-                let c = channel + k * WIDTH;
-                if t < steps && c < p.d {
-                    v[k] = f32(u[(row + t) * p.d + c]);
-                    let x = f32(delta[(row + t) * p.d + c]) + packed[bias_at(c)];
-                    size[k] = select(m_softplus(x), x, given(PLAIN));
-                    skip[k] = packed[skip_at(c)];
-                }
-            }
+            let i = (row + min(t, steps - 1u)) * p.d + within(channel);
+            let x = Lanes(f32(delta[i.x]), f32(delta[i.y])) + bias;
+            let exists = inside(channel) & vec2(t < steps);
+            let v = select(Lanes(), Lanes(f32(u[i.x]), f32(u[i.y])), exists);
+            let size = select(Lanes(), select(Lanes(m_softplus(x.x), m_softplus(x.y)), x, given(PLAIN)), exists);
             us[t] = v;
             sizes[t] = size;
             ys[t] = skip * v;

@@ -1,7 +1,7 @@
-//! The scan on a GPU, parallel over channels and, where these are few, over time: a sequence is cut into
-//! pieces of whole chunks. What each piece makes of no states is computed first, then the states are
-//! carried across pieces, and then each piece is computed from the states before it. Backward does the same
-//! with gradients, from the end.
+//! The scan on a GPU, parallel over channels and, as long as these are few, over time: a sequence is cut
+//! into pieces of whole chunks. What each piece makes of no states is computed first, then states are
+//! carried across pieces, and then each piece is computed from the states before it. Backward does the
+//! same with gradients, from the end.
 
 use super::{CHUNK, Hold, OP, Optional, SelectiveScan, Sizes, Step};
 use crate::DType;
@@ -11,19 +11,20 @@ use crate::kernel::View;
 use crate::ops::function::{self, Activation, Function};
 use crate::ops::reduce::Folding;
 
-/// Channels of a workgroup: `WIDTH` times `VECTOR` of `lanes.wgsl`.
+/// Invocations of a workgroup, and channels of an invocation.
 const WIDTH: usize = 32;
-const VECTOR: usize = 4;
+const VECTOR: usize = 2;
 
-/// Invocations that keep a GPU busy: as long as there are fewer, sequences are cut.
-const ENOUGH: usize = 1 << 15;
+/// The most bytes for parts of `db` and `dc`, which are otherwise computed some rows at a time.
+const MOST_PARTS: usize = 32 << 20;
 
 params! {
     struct ScanParams {
         len: u32, b: u32, l: u32, d: u32, n: u32, given: u32,
         chunks: u32, per_piece: u32, all_pieces: u32,
-        first_piece: u32, pieces: u32,
-        rows: u32, part: u32, backwards: u32,
+        first_piece: u32, pieces: u32, first_unit: u32, end_unit: u32,
+        rows: u32, backwards: u32,
+        parts: u32, part_rows: u32, first_row: u32,
     }
 }
 
@@ -39,16 +40,21 @@ enum Stage {
     /// The gradients before pieces.
     Reverse,
     Backward,
+    Join,
     GateGrad,
     Finish,
 }
 
-/// Which of several programs a stage is.
+/// What a stage's program depends on.
 #[derive(Clone, Copy)]
 struct Variant {
     elem: DType,
     hold: Hold,
     starts: bool,
+    /// Steps of a chunk.
+    steps: usize,
+    /// Invocations of a subgroup, if parts are summed over it, or 1.
+    share: u32,
 }
 
 impl Stage {
@@ -56,30 +62,47 @@ impl Stage {
         let [math, functions] = function::WGSL;
         let (packed, lanes) = (include_str!("packed.wgsl"), include_str!("lanes.wgsl"));
         let forward = include_str!("forward.wgsl");
+        let joined = match variant.share {
+            1 => include_str!("alone.wgsl"),
+            _ => include_str!("subgroups.wgsl"),
+        };
         let source: &[&'static str] = match self {
             Stage::Prepare => &[math, packed, include_str!("prepare.wgsl"), ELEMENTS],
             Stage::Ends | Stage::Output => &[math, functions, packed, lanes, forward],
             Stage::Carry => &[math, packed, include_str!("carry.wgsl"), ELEMENTS],
             Stage::Upstream => &[math, functions, packed, include_str!("upstream.wgsl"), ELEMENTS],
             Stage::Reverse => &[math, packed, lanes, include_str!("reverse.wgsl")],
-            Stage::Backward => &[math, packed, lanes, include_str!("backward.wgsl")],
+            Stage::Backward => &[math, packed, lanes, joined, include_str!("backward.wgsl")],
+            Stage::Join => &[include_str!("join.wgsl"), ELEMENTS],
             Stage::GateGrad => &[math, functions, include_str!("gate_grad.wgsl"), ELEMENTS],
             Stage::Finish => &[packed, include_str!("finish.wgsl"), ELEMENTS],
         };
-        let f32_only = matches!(self, Stage::Carry | Stage::Reverse | Stage::Finish);
-        let types = [("Elem", variant.elem)];
+        let types: &[(&'static str, DType)] = match self {
+            Stage::Carry | Stage::Reverse | Stage::Finish => &[],
+            _ => &[("Elem", variant.elem)],
+        };
+        let silu = ("FUNCTION", Function::from(Activation::Silu).id());
+        let steps = ("STEPS", variant.steps as u32);
+        let (width, vector) = (("WIDTH", WIDTH as u32), ("VECTOR", VECTOR as u32));
         let zero_order = ("ZERO_ORDER", (variant.hold == Hold::ZeroOrder) as u32);
         let starting = ("STARTING", variant.starts as u32);
-        let silu = ("FUNCTION", Function::from(Activation::Silu).id());
-        let consts: &[(&'static str, u32)] = match self {
-            Stage::Prepare | Stage::Carry | Stage::Finish => &[],
-            Stage::Upstream | Stage::GateGrad => &[silu],
-            Stage::Ends => &[silu, zero_order, starting, ("OUTPUT", 0)],
-            Stage::Output => &[silu, zero_order, starting, ("OUTPUT", 1)],
-            Stage::Reverse => &[("ZERO_ORDER", 0), starting],
-            Stage::Backward => &[zero_order, starting],
+        let walking = [steps, width, vector, zero_order, starting];
+        let mut consts = match self {
+            Stage::Join => vec![],
+            Stage::GateGrad => vec![silu],
+            Stage::Prepare | Stage::Carry | Stage::Finish => vec![steps],
+            Stage::Upstream => vec![silu, steps],
+            // How inputs are held makes no difference.
+            Stage::Reverse => vec![steps, width, vector, ("ZERO_ORDER", 0), starting],
+            Stage::Ends | Stage::Output | Stage::Backward => walking.to_vec(),
         };
-        Program::new::<ScanParams>(source, if f32_only { &[] } else { &types }, consts)
+        match self {
+            Stage::Ends => consts.extend([silu, ("OUTPUT", 0)]),
+            Stage::Output => consts.extend([silu, ("OUTPUT", 1)]),
+            Stage::Backward => consts.push(("SHARE", variant.share)),
+            _ => {}
+        }
+        Program::new::<ScanParams>(source, types, &consts)
     }
 }
 
@@ -94,18 +117,23 @@ struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// From the inputs, of which none is empty.
-    fn new(scan: &SelectiveScan, gpu: &'a Gpu, inputs: &[View<&GpuBuffer>]) -> Result<Self> {
+    /// From the inputs, of which none is empty, for pieces of at most so many chunks.
+    fn new(
+        scan: &SelectiveScan,
+        gpu: &'a Gpu,
+        inputs: &[View<&GpuBuffer>],
+        variant: Variant,
+        longest: usize,
+    ) -> Result<Self> {
         let sizes = Sizes::of(&[inputs[0].spec, inputs[1].spec, inputs[2].spec]);
         let (Sizes { b, l, d, n }, chunks) = (sizes, sizes.chunks());
-        let lanes = b * d.div_ceil(WIDTH * VECTOR) * WIDTH;
-        let enough = std::env::var("ENOUGH").map_or(ENOUGH, |x| x.parse().unwrap());
-        let per_piece = chunks.div_ceil(enough.div_ceil(lanes).min(chunks));
+        let cuts = enough(gpu).div_ceil(b * blocks(d) * WIDTH);
+        let per_piece = chunks.div_ceil(cuts).min(longest);
         let pieces = chunks.div_ceil(per_piece) as u32;
         let given = scan.given.iter().rev().fold(0, |bits, &given| bits << 1 | given as u32)
             | ((scan.step == Step::Plain) as u32) << 6;
         let params = ScanParams {
-            len: (n * d + 2 * d + b * chunks * (1 + 2 * CHUNK * n)) as u32,
+            len: (n * d + 2 * d + b * chunks * (1 + 2 * variant.steps * n)) as u32,
             b: b as u32,
             l: l as u32,
             d: d as u32,
@@ -116,12 +144,14 @@ impl<'a> Scanner<'a> {
             all_pieces: pieces,
             first_piece: 0,
             pieces,
+            first_unit: 0,
+            end_unit: 0,
             rows: n as u32,
-            part: 0,
             backwards: 0,
+            parts: 0,
+            part_rows: 0,
+            first_row: 0,
         };
-        let starts = scan.index(Optional::Starts).is_some();
-        let variant = Variant { elem: inputs[0].spec.dtype(), hold: scan.hold, starts };
         let packed = gpu.scratch(OP, params.len as usize * DType::F32.size())?;
         let scanner = Scanner { gpu, variant, sizes, params, packed };
         let absent = inputs[2].data.all();
@@ -167,36 +197,52 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// Launch a kernel that walks through the pieces from `first` to `end`.
-    fn pieces(
+    /// Launch a kernel that walks through pieces, from the unit `first_unit` on, `units` of them.
+    fn walk(
         &self,
         stage: Stage,
-        params: ScanParams,
+        (params, units): (ScanParams, usize),
         inputs: &[Binding],
         outputs: &[Binding],
     ) -> Result<()> {
-        let Sizes { b, l, d, n } = self.sizes;
+        let (d, n, steps) = (self.sizes.d, self.sizes.n, params.per_piece as usize * CHUNK);
         self.gpu.launch(Launch {
             name: OP,
             program: stage.program(self.variant),
-            params,
+            params: ScanParams { end_unit: params.first_unit + units as u32, ..params },
             inputs,
             outputs,
-            groups: b * params.pieces as usize * d.div_ceil(WIDTH * VECTOR),
-            work: 32 * (b * l * d) as u64 * n as u64,
+            groups: units * blocks(d),
+            // About 32 operations for each state at each step.
+            work: 32 * (units * steps * d) as u64 * n as u64,
         })
     }
 
-    /// Where a sequence is cut: the sums of step sizes, `[b, pieces, d]`.
+    /// If sequences are cut: where the sums of their step sizes go, `[b, pieces, d]`.
     fn sums(&self) -> Result<Option<GpuBuffer>> {
-        let len = self.sizes.b * self.params.all_pieces as usize * self.sizes.d;
-        (self.params.all_pieces > 1).then(|| self.scratch(len)).transpose()
+        let pieces = self.params.all_pieces as usize;
+        (pieces > 1).then(|| self.scratch(self.sizes.b * pieces * self.sizes.d)).transpose()
     }
 
+    /// Add to what is behind each piece, or before it, what comes through it.
     fn carry(&self, params: ScanParams, sums: &GpuBuffer, states: &GpuBuffer) -> Result<()> {
         let Sizes { b, d, n, .. } = self.sizes;
         let params = ScanParams { len: (b * n * d) as u32, ..params };
         self.elements(Stage::Carry, params, &[self.packed.all(), sums.all()], &[states.all()])
+    }
+}
+
+/// Workgroups that share the channels.
+fn blocks(d: usize) -> usize {
+    d.div_ceil(WIDTH * VECTOR)
+}
+
+/// Invocations that keep a GPU busy: as long as there are fewer, sequences are cut. In software a few are
+/// enough, and what is cut is computed twice.
+fn enough(gpu: &Gpu) -> usize {
+    match gpu.info().device_type {
+        wgpu::DeviceType::Cpu => 256,
+        _ => 1 << 15,
     }
 }
 
@@ -213,35 +259,38 @@ pub(super) fn forward(
             None => gpu.fill(OP, last.data, 0),
         };
     }
-    let scanner = Scanner::new(scan, gpu, inputs)?;
-    let Sizes { b, d, n, .. } = scanner.sizes;
+    let steps = if y.spec.shape()[1] == 1 { 1 } else { CHUNK };
+    let variant = Variant {
+        elem: y.spec.dtype(),
+        hold: scan.hold,
+        starts: scan.index(Optional::Starts).is_some(),
+        steps,
+        share: 1,
+    };
+    let scanner = Scanner::new(scan, gpu, inputs, variant, usize::MAX)?;
+    let (Sizes { b, d, n, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
+    let pieces = scanner.params.all_pieces as usize;
+    // States go from chunk to chunk through these.
     let scratch;
     let (kept, keep) = match outputs.get(2) {
         Some(kept) => (kept.data, 1),
         None => {
-            let chunks = if scanner.sizes.chunks() > 1 { scanner.sizes.chunks() } else { 0 };
-            scratch = scanner.scratch(b * chunks * n * d)?;
+            scratch = scanner.scratch(if chunks > 1 { b * chunks * n * d } else { 0 })?;
             (&scratch, 0)
         }
     };
-    let at = |which: Optional, absent| scan.index(which).map_or(absent, |i| inputs[i].data.all());
-    let u = inputs[0].data.all();
-    let bound = [
-        scanner.packed.all(),
-        u,
-        inputs[1].data.all(),
-        at(Optional::Z, u),
-        at(Optional::State, scanner.packed.all()),
-    ];
+    let at = |which, absent| scan.index(which).map_or(absent, |i| inputs[i].data.all());
+    let (packed, u) = (scanner.packed.all(), inputs[0].data.all());
+    let bound = [packed, u, inputs[1].data.all(), at(Optional::Z, u), at(Optional::State, packed)];
     let params = ScanParams { given: scanner.params.given | keep << 5, ..scanner.params };
     if let Some(sums) = scanner.sums()? {
         let params = ScanParams { pieces: params.pieces - 1, ..params };
         let results = [y.data.all(), sums.all(), kept.all()];
-        scanner.pieces(Stage::Ends, params, &bound, &results)?;
+        scanner.walk(Stage::Ends, (params, b * (pieces - 1)), &bound, &results)?;
         scanner.carry(params, &sums, kept)?;
     }
     let results = [y.data.all(), last.data.all(), kept.all()];
-    scanner.pieces(Stage::Output, params, &bound, &results)
+    scanner.walk(Stage::Output, (params, b * pieces), &bound, &results)
 }
 
 pub(super) fn backward(
@@ -251,81 +300,109 @@ pub(super) fn backward(
     outputs: &[View<&GpuBuffer>],
 ) -> Result<()> {
     let [.., kept, dout, dlast] = inputs else { unreachable!("the upstream is behind") };
-    let (u, state) = (&inputs[0], scan.index(Optional::State));
+    let (u, z) = (&inputs[0], scan.index(Optional::Z));
     if u.spec.len() == 0 {
-        for output in outputs.iter().filter(|output| output.spec.len() > 0) {
+        for output in outputs {
             gpu.fill(OP, output.data, 0)?;
         }
-        return state.map_or(Ok(()), |state| copy(gpu, dlast, &outputs[state]));
+        let dstate = scan.index(Optional::State);
+        return dstate.map_or(Ok(()), |i| copy(gpu, dlast, &outputs[i]));
     }
-    let scanner = Scanner::new(scan, gpu, inputs)?;
-    let (Sizes { b, l, d, n }, chunks) = (scanner.sizes, scanner.sizes.chunks());
-    let (packed, rows, blocks) = (scanner.packed.all(), n + 2, d.div_ceil(WIDTH * VECTOR));
-    // Parts begin where a binding may.
-    let part = (b * blocks * l * n).next_multiple_of(64);
-    let base = ScanParams { rows: rows as u32, part: part as u32, backwards: 1, ..scanner.params };
-
-    // In f32 there are no buffers but the results'.
-    let half = u.spec.dtype() != DType::F32;
-    let wide = |output: usize| -> Result<_> {
-        Ok(if half { Some((scanner.scratch(b * l * d)?, output)) } else { None })
+    let share = gpu.subgroup_size().filter(|size| WIDTH as u32 % size == 0).unwrap_or(1);
+    let variant = Variant {
+        elem: u.spec.dtype(),
+        hold: scan.hold,
+        starts: scan.index(Optional::Starts).is_some(),
+        steps: CHUNK,
+        share,
     };
-    let (wide_du, wide_ddelta) = (wide(0)?, wide(1)?);
-    let du = wide_du.as_ref().map_or(outputs[0].data, |(buffer, _)| buffer);
-    let ddelta = wide_ddelta.as_ref().map_or(outputs[1].data, |(buffer, _)| buffer);
+    let (d, n) = (u.spec.shape()[2], kept.spec.shape()[2]);
+    let parts = blocks(d) * WIDTH / share as usize;
+    let chunk_of_parts = 2 * parts * CHUNK * n * DType::F32.size();
+    let longest = (MOST_PARTS / chunk_of_parts).max(1);
+    let scanner = Scanner::new(scan, gpu, inputs, variant, longest)?;
+    let (Sizes { b, l, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
+    let (packed, rows, len) = (scanner.packed.all(), n + 2, b * l * d);
+    let base = ScanParams {
+        len: len as u32,
+        rows: rows as u32,
+        backwards: 1,
+        parts: parts as u32,
+        ..scanner.params
+    };
+
+    // Step sizes and dy become ddelta and du in place, in f32.
+    let mut wide = Vec::new();
+    if variant.elem != DType::F32 {
+        wide = vec![scanner.scratch(len)?, scanner.scratch(len)?];
+    }
+    let in_place = |i: usize| wide.get(i).unwrap_or(outputs[i].data).all();
+    let (du, ddelta) = (in_place(0), in_place(1));
     let carries = scanner.scratch(b * (chunks * rows + n) * d)?;
-    let z = scan.index(Optional::Z);
+    let gate = z.map_or(u.data.all(), |z| inputs[z].data.all());
     scanner.elements(
         Stage::Upstream,
         ScanParams { len: (b * l.max(n) * d) as u32, ..base },
-        &[
-            packed,
-            inputs[1].data.all(),
-            z.map_or(u.data.all(), |z| inputs[z].data.all()),
-            dout.data.all(),
-            dlast.data.all(),
-        ],
-        &[ddelta.all(), du.all(), carries.all()],
+        &[packed, inputs[1].data.all(), gate, dout.data.all(), dlast.data.all()],
+        &[ddelta, du, carries.all()],
     )?;
+    let pieces = base.all_pieces as usize;
     if let Some(sums) = scanner.sums()? {
         let params = ScanParams { first_piece: 1, pieces: base.pieces - 1, ..base };
-        let bound = [packed, ddelta.all(), du.all()];
-        scanner.pieces(Stage::Reverse, params, &bound, &[carries.all(), sums.all()])?;
+        let results = [carries.all(), sums.all()];
+        scanner.walk(
+            Stage::Reverse,
+            (params, b * (pieces - 1)),
+            &[packed, ddelta, du],
+            &results,
+        )?;
         scanner.carry(params, &sums, &carries)?;
     }
-    let parts = scanner.scratch(2 * part)?;
-    let y = scanner.scratch(if z.is_some() { b * l * d } else { 0 })?;
-    scanner.pieces(
-        Stage::Backward,
-        base,
-        &[packed, u.data.all(), kept.data.all()],
-        &[ddelta.all(), du.all(), carries.all(), parts.all(), y.all()],
-    )?;
-    if let Some(z) = z {
+
+    let y = scanner.scratch(if z.is_some() { len } else { 0 })?;
+    let per_piece = base.per_piece as usize;
+    let at_once = (longest / per_piece).max(1);
+    let row = |unit: usize| unit / pieces * l + unit % pieces * per_piece * CHUNK;
+    let most_rows = (0..b * pieces)
+        .step_by(at_once)
+        .map(|unit| row((unit + at_once).min(b * pieces)) - row(unit))
+        .max();
+    let partial = scanner.scratch(2 * parts * most_rows.unwrap_or(0) * n)?;
+    for first in (0..b * pieces).step_by(at_once) {
+        let end = (first + at_once).min(b * pieces);
+        let part_rows = row(end) - row(first);
+        let params = ScanParams {
+            first_unit: first as u32,
+            part_rows: part_rows as u32,
+            first_row: row(first) as u32,
+            ..base
+        };
+        scanner.walk(
+            Stage::Backward,
+            (params, end - first),
+            &[packed, u.data.all(), kept.data.all()],
+            &[ddelta, du, carries.all(), partial.all(), y.all()],
+        )?;
         scanner.elements(
-            Stage::GateGrad,
-            ScanParams { len: (b * l * d) as u32, ..base },
-            &[dout.data.all(), y.all(), inputs[z].data.all()],
-            &[outputs[z].data.all()],
+            Stage::Join,
+            ScanParams { len: (2 * part_rows * n) as u32, ..params },
+            &[partial.all()],
+            &[outputs[3].data.all(), outputs[4].data.all()],
         )?;
     }
 
-    let (bytes, narrow) = (DType::F32.size(), Folding::sum(OP, DType::F32, u.spec.dtype()));
-    for (wide, output) in [wide_du, wide_ddelta].into_iter().flatten() {
-        narrow.launch(gpu, wide.all(), [1, 1, b * l * d], outputs[output].data.all())?;
+    if let Some(z) = z {
+        let bound = [dout.data.all(), y.all(), inputs[z].data.all()];
+        scanner.elements(Stage::GateGrad, base, &bound, &[outputs[z].data.all()])?;
     }
-    for (i, output) in [3, 4].into_iter().enumerate() {
-        let own = parts.part(i * part * bytes, b * blocks * l * n * bytes);
-        narrow.launch(gpu, own, [b, blocks, l * n], outputs[output].data.all())?;
+    let narrow = Folding::sum(OP, DType::F32, variant.elem);
+    for (wide, output) in wide.iter().zip(outputs) {
+        narrow.launch(gpu, wide.all(), [1, 1, len], output.data.all())?;
     }
     let sums = scanner.scratch(rows * d)?;
-    Folding::sum(OP, DType::F32, DType::F32).launch(
-        gpu,
-        carries.all(),
-        [1, b * chunks, rows * d],
-        sums.all(),
-    )?;
-    // A buffer cannot be bound twice to be written.
+    let sum = Folding::sum(OP, DType::F32, DType::F32);
+    sum.launch(gpu, carries.all(), [1, b * chunks, rows * d], sums.all())?;
+    // No buffer can be bound twice to be written.
     let optional =
         [Optional::D, Optional::DeltaBias, Optional::State].map(|which| scan.index(which));
     let absent = [scanner.scratch(0)?, scanner.scratch(0)?, scanner.scratch(0)?];
@@ -347,32 +424,29 @@ fn copy(gpu: &Gpu, x: &View<&GpuBuffer>, y: &View<&GpuBuffer>) -> Result<()> {
 /// Every program of this file.
 #[cfg(test)]
 pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
-    let stages = [
-        Stage::Prepare,
-        Stage::Ends,
-        Stage::Carry,
-        Stage::Output,
-        Stage::Upstream,
-        Stage::Reverse,
-        Stage::Backward,
-        Stage::GateGrad,
-        Stage::Finish,
-    ];
     let mut all = Vec::new();
-    for hold in [Hold::Euler, Hold::ZeroOrder] {
-        for starts in [false, true] {
-            all.extend(stages.map(|stage| stage.program(Variant { elem, hold, starts })));
-        }
+    for (hold, starts) in [Hold::Euler, Hold::ZeroOrder]
+        .into_iter()
+        .flat_map(|hold| [false, true].map(|starts| (hold, starts)))
+    {
+        let variant = Variant { elem, hold, starts, steps: CHUNK, share: 1 };
+        let step = Variant { steps: 1, ..variant };
+        let subgroups = Variant { share: 8, ..variant };
+        all.extend([Stage::Prepare, Stage::Output].map(|stage| stage.program(step)));
+        all.push(Stage::Backward.program(subgroups));
+        let stages = [
+            Stage::Prepare,
+            Stage::Ends,
+            Stage::Carry,
+            Stage::Output,
+            Stage::Upstream,
+            Stage::Reverse,
+            Stage::Backward,
+            Stage::Join,
+            Stage::GateGrad,
+            Stage::Finish,
+        ];
+        all.extend(stages.map(|stage| stage.program(variant)));
     }
     all
-}
-
-#[cfg(test)]
-#[test]
-fn dump() {
-    for (e, elem) in [DType::F32, DType::F16].into_iter().enumerate() {
-        for (i, program) in programs(elem).into_iter().enumerate() {
-            std::fs::write(format!("/tmp/h/dump/{e}_{i}.wgsl"), program.wgsl()).unwrap();
-        }
-    }
 }

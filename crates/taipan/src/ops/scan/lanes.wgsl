@@ -1,13 +1,13 @@
 // An invocation of the kernels that walk through time has VECTOR channels, WIDTH apart, of a piece: some
 // chunks of a sequence, one after the other. It goes through the states one by one, and with each through
 // the STEPS of a chunk, whose numbers it holds meanwhile.
-const WIDTH = 32u;
-const VECTOR = 4u;
-alias Lanes = vec4<f32>;
-alias Integers = vec4<i32>;
+alias Lanes = vec2<f32>;
+alias Integers = vec2<i32>;
 
-// Who computes what: a workgroup has WIDTH·VECTOR neighbouring channels of a piece.
+// What a workgroup computes: WIDTH·VECTOR neighbouring channels of a piece.
 struct Place {
+    // Pieces are counted through all sequences.
+    unit: u32,
     entry: u32,
     piece: u32,
     block: u32,
@@ -21,16 +21,11 @@ fn blocks() -> u32 {
 }
 
 fn place(group: u32) -> Place {
-    let block = group % blocks();
-    let piece = group / blocks() % p.pieces + p.first_piece;
+    let unit = group / blocks() + p.first_unit;
+    let piece = unit % p.pieces + p.first_piece;
     let first = piece * p.per_piece;
-    return Place(
-        group / blocks() / p.pieces,
-        piece,
-        block,
-        first,
-        min(first + p.per_piece, p.chunks),
-    );
+    let end = min(first + p.per_piece, p.chunks);
+    return Place(unit, unit / p.pieces, piece, group % blocks(), first, end);
 }
 
 // The steps of a chunk that are before the end.
@@ -38,19 +33,22 @@ fn steps_of(chunk: u32) -> u32 {
     return min(p.l - chunk * STEPS, STEPS);
 }
 
-fn rates(state: u32, channel: u32) -> Lanes {
-    var v = Lanes(-1.0);
-    for (var k = 0u; k < VECTOR; k++) {
-        let c = channel + k * WIDTH;
-        if c < p.d {
-            v[k] = packed[rate_at(state, c)];
-        }
-    }
-    return v;
+// Channels beyond the last one compute what the last one does, from 0.
+fn within(channel: u32) -> vec2<u32> {
+    return min(vec2(channel, channel + WIDTH), vec2(p.d - 1u));
 }
 
-fn is_nan(x: Lanes) -> vec4<bool> {
-    return (bitcast<vec4<u32>>(x) & vec4(~M_SIGN)) > vec4(M_INFINITY);
+fn inside(channel: u32) -> vec2<bool> {
+    return vec2(channel, channel + WIDTH) < vec2(p.d);
+}
+
+fn rates(state: u32, channel: u32) -> Lanes {
+    let c = within(channel);
+    return Lanes(packed[rate_at(state, c.x)], packed[rate_at(state, c.y)]);
+}
+
+fn is_nan(x: Lanes) -> vec2<bool> {
+    return (bitcast<vec2<u32>>(x) & vec2(~M_SIGN)) > vec2(M_INFINITY);
 }
 
 // What happens during a step of size Δ to a state of rate A: ā = exp(Δ·A), and held of b̄ = held·b.
@@ -74,7 +72,7 @@ fn hold(size: Lanes, rate: Lanes) -> Held {
     q = fma(q, square, fma(Lanes(M_EXP[3]), r, Lanes(M_EXP[2])));
     q = fma(q, square, fma(Lanes(M_EXP[1]), r, Lanes(M_EXP[0])));
     let m = fma(square, q, r);
-    let exponent = i << vec4(23u);
+    let exponent = i << vec2(23u);
     let scaled = bitcast<Lanes>(bitcast<Integers>(1.0 + m) + exponent);
     let decay = select(scaled, Lanes(), x < Lanes(LEAST));
     if ZERO_ORDER == 0u {

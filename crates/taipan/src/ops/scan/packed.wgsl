@@ -1,9 +1,6 @@
 // The sizes of the scan, what is given, and where things are in the buffer `packed`:
 // rates A [n, d], d [d], delta_bias [d], starts [b, chunks] as bits, and rows [b, chunks, n, 2, STEPS],
-// which are b and c in f32, with zeros beyond the last step. What is absent is 0.
-
-// Steps of a chunk.
-const STEPS = 16u;
+// which are b and c in f32, with zeros beyond the last step. What is absent is 0. A chunk has STEPS steps.
 
 // Bits of p.given.
 const SKIP = 1u;

@@ -15,7 +15,7 @@ fn main(
 ) {
     let at = place(flat(group, groups));
     let channel = at.block * WIDTH * VECTOR + local;
-    if at.entry >= p.b {
+    if at.unit >= p.end_unit {
         return;
     }
     var total = Lanes();
@@ -29,15 +29,10 @@ fn main(
         var sizes: array<Lanes, STEPS>;
         var dys: array<Lanes, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
-            sizes[t] = Lanes();
-            dys[t] = Lanes();
-            for (var k = 0u; k < VECTOR; k++) {
-                let c = channel + k * WIDTH;
-                if t < steps && c < p.d {
-                    sizes[t][k] = step_sizes[(row + t) * p.d + c];
-                    dys[t][k] = dy[(row + t) * p.d + c];
-                }
-            }
+            let i = (row + min(t, steps - 1u)) * p.d + within(channel);
+            let exists = inside(channel) & vec2(t < steps);
+            sizes[t] = select(Lanes(), Lanes(step_sizes[i.x], step_sizes[i.y]), exists);
+            dys[t] = select(Lanes(), Lanes(dy[i.x], dy[i.y]), exists);
             total += sizes[t];
         }
         started |= starts;
@@ -46,11 +41,9 @@ fn main(
             let rows = rows_at(number, j);
             // ā_{t+1}·g_{t+1}
             var carry = Lanes();
-            for (var k = 0u; k < VECTOR; k++) {
-                let c = channel + k * WIDTH;
-                if c < p.d && (left < at.end || left == p.chunks) {
-                    carry[k] = carries[(number * p.rows + j) * p.d + c];
-                }
+            if left < at.end || left == p.chunks {
+                let i = (number * p.rows + j) * p.d + within(channel);
+                carry = Lanes(carries[i.x], carries[i.y]);
             }
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
                 let g = fma(Lanes(packed[rows + STEPS + u32(t)]), dys[t], carry);
