@@ -77,7 +77,6 @@ fn main(
             var h = select(Lanes(), Lanes(kept[from_kept.x], kept[from_kept.y]), inside(channel));
             // ā_{t+1}·g_{t+1}
             var carry = select(Lanes(), Lanes(carries[from_carries.x], carries[from_carries.y]), inside(channel));
-            h = spoilt(h, rate);
             var decays: array<Lanes, STEPS>;
             var helds: array<Lanes, STEPS>;
             var decayed: array<Lanes, STEPS>;  // ā·h_{t−1}

@@ -78,7 +78,6 @@ fn main(
             if OUTPUT == 1u && chunk == 0u && given(KEEP) {
                 keep(number, channel, j, h);
             }
-            h = spoilt(h, rate);
             for (var t = 0u; t < STEPS; t++) {
                 let step = hold(sizes[t], rate);
                 if STARTING == 1u {

@@ -44,7 +44,8 @@ fn inside(channel: u32) -> vec2<bool> {
 
 fn rates(state: u32, channel: u32) -> Lanes {
     let c = within(channel);
-    return Lanes(packed[rate_at(state, c.x)], packed[rate_at(state, c.y)]);
+    let v = Lanes(packed[rate_at(state, c.x)], packed[rate_at(state, c.y)]);
+    return select(Lanes(-1.0), v, inside(channel));
 }
 
 fn is_nan(x: Lanes) -> vec2<bool> {
@@ -57,8 +58,7 @@ struct Held {
     held: Lanes,
 }
 
-// As m_exp() and m_exp_m1(), for less: what is subnormal is 0, and NaN is lost. Sizes that are NaN
-// come back with `held`, rates with the states (`spoilt`).
+// As m_exp() and m_exp_m1(), but that what is subnormal is 0, and for less.
 fn hold(size: Lanes, rate: Lanes) -> Held {
     const LEAST = -87.0;
     let x = size * rate;
@@ -74,7 +74,7 @@ fn hold(size: Lanes, rate: Lanes) -> Held {
     let m = fma(square, q, r);
     let exponent = i << vec2(23u);
     let scaled = bitcast<Lanes>(bitcast<Integers>(1.0 + m) + exponent);
-    let decay = select(scaled, Lanes(), x < Lanes(LEAST));
+    let decay = select(select(scaled, Lanes(), x < Lanes(LEAST)), x, is_nan(x));
     if ZERO_ORDER == 0u {
         return Held(decay, size);
     }
@@ -82,10 +82,6 @@ fn hold(size: Lanes, rate: Lanes) -> Held {
     let power = bitcast<Lanes>(bitcast<Integers>(Lanes(1.0)) + min(exponent, Integers(127 << 23u)));
     let near = fma(power, m, select(power - 1.0, Lanes(), i == Integers()));
     let exp_m1 = select(near, decay - 1.0, i > Integers(1));
-    return Held(decay, select(exp_m1 / rate, size, is_nan(size)));
-}
-
-// x, but NaN where the rate is.
-fn spoilt(x: Lanes, rate: Lanes) -> Lanes {
-    return select(x, rate, is_nan(rate));
+    let tiny = abs(x) < Lanes(M_DOWN);
+    return Held(decay, select(exp_m1 / rate, size, tiny | is_nan(size)));
 }

@@ -9,8 +9,9 @@
 @group(0) @binding(6) var<storage, read_write> packed: array<f32>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-// Below this, exp(Δ·A) is 1 in any case, and 1/A could be infinite.
+// Below the least, exp(Δ·A) is 1 in any case, and 1/A could be infinite; beyond the most, A.
 const LEAST_A_LOG = -80.0;
+const MOST_A_LOG = 88.0;
 
 // A bit for each step of a chunk at which a sequence starts.
 fn starts_of(entry: u32, chunk: u32) -> u32 {
@@ -26,7 +27,8 @@ fn element(i: u32) {
     var value = 0.0;
     if i < skip_at(0u) {
         let x = a_log[i % p.d * p.n + i / p.d];
-        value = -m_exp(select(x, LEAST_A_LOG, x < LEAST_A_LOG));
+        let above = select(x, LEAST_A_LOG, x < LEAST_A_LOG);
+        value = -m_exp(select(above, MOST_A_LOG, x > MOST_A_LOG));
     } else if i < bias_at(0u) {
         if given(SKIP) {
             value = skip[i - skip_at(0u)];
