@@ -78,12 +78,32 @@ impl<'a> Yardstick<'a> {
         let states = || Tensor::zeros(&[b, l, d, n], DType::F32, u.device());
         let [step, h, y, dy, g] = [new(u)?, states()?, new(u)?, new(u)?, states()?];
         let [out, du, ddelta, da_log] = [new(u)?, new(u)?, new(u)?, new(a_log)?];
-        let [db, dc, dskip, ddelta_bias, dz] =
-            [new(bs)?, new(c)?, new(skip)?, new(skip)?, new(z)?];
+        let [db, dc, dskip, ddelta_bias, dz] = [new(bs)?, new(c)?, new(skip)?, new(skip)?, new(z)?];
         // By the number of the binding, from 1.
         let tensors = [
-            u, delta, a_log, bs, c, skip, delta_bias, z, dout, &step, &h, &y, &out, &dy, &g, &du,
-            &ddelta, &da_log, &db, &dc, &dskip, &ddelta_bias, &dz,
+            u,
+            delta,
+            a_log,
+            bs,
+            c,
+            skip,
+            delta_bias,
+            z,
+            dout,
+            &step,
+            &h,
+            &y,
+            &out,
+            &dy,
+            &g,
+            &du,
+            &ddelta,
+            &da_log,
+            &db,
+            &dc,
+            &dskip,
+            &ddelta_bias,
+            &dz,
         ];
         // The entry point, the bindings it uses, and how many invocations it needs.
         let kernels: [(&str, &[usize], usize); FORWARD + BACKWARD] = [
@@ -107,10 +127,8 @@ impl<'a> Yardstick<'a> {
                 compilation_options: Default::default(),
                 cache: None,
             });
-            let mut entries = vec![wgpu::BindGroupEntry {
-                binding: 0,
-                resource: sizes.as_entire_binding(),
-            }];
+            let mut entries =
+                vec![wgpu::BindGroupEntry { binding: 0, resource: sizes.as_entire_binding() }];
             for &binding in bindings {
                 entries.push(wgpu::BindGroupEntry {
                     binding: binding as u32,

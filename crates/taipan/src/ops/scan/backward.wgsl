@@ -45,7 +45,6 @@ fn main(
     let c = within(channel);
     let skip = Lanes(packed[skip_at(c.x)], packed[skip_at(c.y)]);
     let part = at.block * (WIDTH / SHARE) + local / SHARE;
-    let parts_of_each = blocks() * (WIDTH / SHARE);
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
         let number = at.entry * p.chunks + chunk;
@@ -71,7 +70,7 @@ fn main(
 
         for (var j = 0u; j < p.n; j++) {
             let rate = rates(j, channel);
-            let rows = rows_at(number, j);
+            var rows = rows_from(rows_at(number, j), local);
             let from_kept = (number * p.n + j) * p.d + within(channel);
             let from_carries = (number * p.rows + j) * p.d + within(channel);
             var h = select(Lanes(), Lanes(kept[from_kept.x], kept[from_kept.y]), inside(channel));
@@ -88,14 +87,13 @@ fn main(
                     h = select(h, Lanes(), (starts & (1u << t)) != 0u);
                 }
                 decayed[t] = step.decay * h;
-                h = fma(step.held * us[t], Lanes(packed[rows + t]), decayed[t]);
+                h = fma(step.held * us[t], Lanes(row_at(&rows, t)), decayed[t]);
             }
             var da = Lanes();
-            let to_db = (part * p.part_rows + row - p.first_row) * p.n + j;
-            let to_dc = to_db + parts_of_each * p.part_rows * p.n;
+            var sums: Sums;
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
-                let b = packed[rows + u32(t)];
-                let c = packed[rows + STEPS + u32(t)];
+                let b = row_at(&rows, u32(t));
+                let c = row_at(&rows, STEPS + u32(t));
                 let input = helds[t] * us[t];
                 let h = fma(input, Lanes(b), decayed[t]);
                 let g = fma(Lanes(c), dys[t], carry);
@@ -116,11 +114,14 @@ fn main(
                 if STARTING == 1u {
                     carry = select(carry, Lanes(), (starts & (1u << u32(t))) != 0u);
                 }
-                let db = joined(dot(g, input));
-                let dc = joined(dot(dys[t], h));
-                if local % SHARE == 0u && u32(t) < steps {
-                    parts[to_db + u32(t) * p.n] = db;
-                    parts[to_dc + u32(t) * p.n] = dc;
+                join(&sums, u32(t), dot(g, input), local);
+                join(&sums, STEPS + u32(t), dot(dys[t], h), local);
+            }
+            for (var i = 0u; i < 2u * STEPS / SHARE; i++) {
+                let e = i * SHARE + local % SHARE;
+                if e % STEPS < steps {
+                    let line = (e / STEPS * p.parts + part) * p.part_rows + row - p.first_row;
+                    parts[(line + e % STEPS) * p.n + j] = sums[i];
                 }
             }
             for (var k = 0u; k < VECTOR; k++) {

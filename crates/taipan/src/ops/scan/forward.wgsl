@@ -73,7 +73,7 @@ fn main(
 
         for (var j = 0u; j < p.n; j++) {
             let rate = rates(j, channel);
-            let rows = rows_at(number, j);
+            var rows = rows_from(rows_at(number, j), local);
             var h = before(at, channel, chunk, j);
             if OUTPUT == 1u && chunk == 0u && given(KEEP) {
                 keep(number, channel, j, h);
@@ -83,9 +83,9 @@ fn main(
                 if STARTING == 1u {
                     h = select(h, Lanes(), (starts & (1u << t)) != 0u);
                 }
-                h = fma(step.decay, h, step.held * us[t] * packed[rows + t]);
+                h = fma(step.decay, h, step.held * us[t] * row_at(&rows, t));
                 if OUTPUT == 1u {
-                    ys[t] = fma(Lanes(packed[rows + STEPS + t]), h, ys[t]);
+                    ys[t] = fma(Lanes(row_at(&rows, STEPS + t)), h, ys[t]);
                 }
             }
             if chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks) {

@@ -53,7 +53,7 @@ struct Variant {
     starts: bool,
     /// Steps of a chunk.
     steps: usize,
-    /// Invocations of a subgroup, if parts are summed over it, or 1.
+    /// Invocations of a subgroup, if its invocations work together, or 1.
     share: u32,
 }
 
@@ -62,17 +62,17 @@ impl Stage {
         let [math, functions] = function::WGSL;
         let (packed, lanes) = (include_str!("packed.wgsl"), include_str!("lanes.wgsl"));
         let forward = include_str!("forward.wgsl");
-        let joined = match variant.share {
+        let rows = match variant.share {
             1 => include_str!("alone.wgsl"),
             _ => include_str!("subgroups.wgsl"),
         };
         let source: &[&'static str] = match self {
             Stage::Prepare => &[math, packed, include_str!("prepare.wgsl"), ELEMENTS],
-            Stage::Ends | Stage::Output => &[math, functions, packed, lanes, forward],
+            Stage::Ends | Stage::Output => &[math, functions, packed, lanes, rows, forward],
             Stage::Carry => &[math, packed, include_str!("carry.wgsl"), ELEMENTS],
             Stage::Upstream => &[math, functions, packed, include_str!("upstream.wgsl"), ELEMENTS],
-            Stage::Reverse => &[math, packed, lanes, include_str!("reverse.wgsl")],
-            Stage::Backward => &[math, packed, lanes, joined, include_str!("backward.wgsl")],
+            Stage::Reverse => &[math, packed, lanes, rows, include_str!("reverse.wgsl")],
+            Stage::Backward => &[math, packed, lanes, rows, include_str!("backward.wgsl")],
             Stage::Join => &[include_str!("join.wgsl"), ELEMENTS],
             Stage::GateGrad => &[math, functions, include_str!("gate_grad.wgsl"), ELEMENTS],
             Stage::Finish => &[packed, include_str!("finish.wgsl"), ELEMENTS],
@@ -86,20 +86,20 @@ impl Stage {
         let (width, vector) = (("WIDTH", WIDTH as u32), ("VECTOR", VECTOR as u32));
         let zero_order = ("ZERO_ORDER", (variant.hold == Hold::ZeroOrder) as u32);
         let starting = ("STARTING", variant.starts as u32);
-        let walking = [steps, width, vector, zero_order, starting];
+        let share = ("SHARE", variant.share);
+        let walking = [steps, width, vector, zero_order, starting, share];
         let mut consts = match self {
             Stage::Join => vec![],
             Stage::GateGrad => vec![silu],
             Stage::Prepare | Stage::Carry | Stage::Finish => vec![steps],
             Stage::Upstream => vec![silu, steps],
             // How inputs are held makes no difference.
-            Stage::Reverse => vec![steps, width, vector, ("ZERO_ORDER", 0), starting],
+            Stage::Reverse => vec![steps, width, vector, ("ZERO_ORDER", 0), starting, share],
             Stage::Ends | Stage::Output | Stage::Backward => walking.to_vec(),
         };
         match self {
             Stage::Ends => consts.extend([silu, ("OUTPUT", 0)]),
             Stage::Output => consts.extend([silu, ("OUTPUT", 1)]),
-            Stage::Backward => consts.push(("SHARE", variant.share)),
             _ => {}
         }
         Program::new::<ScanParams>(source, types, &consts)
@@ -232,6 +232,11 @@ impl<'a> Scanner<'a> {
     }
 }
 
+/// Invocations of a subgroup, where kernels may use these, or 1.
+fn share(gpu: &Gpu) -> u32 {
+    gpu.subgroup_size().filter(|size| (4..=WIDTH as u32).contains(size)).unwrap_or(1)
+}
+
 /// Workgroups that share the channels.
 fn blocks(d: usize) -> usize {
     d.div_ceil(WIDTH * VECTOR)
@@ -265,7 +270,7 @@ pub(super) fn forward(
         hold: scan.hold,
         starts: scan.index(Optional::Starts).is_some(),
         steps,
-        share: 1,
+        share: if steps == 1 { 1 } else { share(gpu) },
     };
     let scanner = Scanner::new(scan, gpu, inputs, variant, usize::MAX)?;
     let (Sizes { b, d, n, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
@@ -308,16 +313,15 @@ pub(super) fn backward(
         let dstate = scan.index(Optional::State);
         return dstate.map_or(Ok(()), |i| copy(gpu, dlast, &outputs[i]));
     }
-    let share = gpu.subgroup_size().filter(|size| WIDTH as u32 % size == 0).unwrap_or(1);
     let variant = Variant {
         elem: u.spec.dtype(),
         hold: scan.hold,
         starts: scan.index(Optional::Starts).is_some(),
         steps: CHUNK,
-        share,
+        share: share(gpu),
     };
     let (d, n) = (u.spec.shape()[2], kept.spec.shape()[2]);
-    let parts = blocks(d) * WIDTH / share as usize;
+    let parts = blocks(d) * WIDTH / variant.share as usize;
     let chunk_of_parts = 2 * parts * CHUNK * n * DType::F32.size();
     let longest = (MOST_PARTS / chunk_of_parts).max(1);
     let scanner = Scanner::new(scan, gpu, inputs, variant, longest)?;

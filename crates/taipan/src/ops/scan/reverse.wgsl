@@ -38,7 +38,7 @@ fn main(
         started |= starts;
         for (var j = 0u; j < p.n; j++) {
             let rate = rates(j, channel);
-            let rows = rows_at(number, j);
+            var rows = rows_from(rows_at(number, j), local);
             // ā_{t+1}·g_{t+1}
             var carry = Lanes();
             if left < at.end || left == p.chunks {
@@ -46,7 +46,7 @@ fn main(
                 carry = Lanes(carries[i.x], carries[i.y]);
             }
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
-                let g = fma(Lanes(packed[rows + STEPS + u32(t)]), dys[t], carry);
+                let g = fma(Lanes(row_at(&rows, STEPS + u32(t))), dys[t], carry);
                 carry = hold(sizes[t], rate).decay * g;
                 if STARTING == 1u {
                     carry = select(carry, Lanes(), (starts & (1u << u32(t))) != 0u);
