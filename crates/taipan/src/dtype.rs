@@ -128,6 +128,23 @@ pub(crate) fn widened<'a, T: Float>(stored: &'a [T], buffer: &'a mut [T::Acc]) -
     }
 }
 
+/// Let `f` fill the elements in the wider type: in their place if they are stored in it, or in
+/// `buffer`, from which they are rounded.
+pub(crate) fn fill_wide<T: Float>(
+    stored: &mut [T],
+    buffer: &mut [T::Acc],
+    f: impl FnOnce(&mut [T::Acc]),
+) {
+    match T::as_acc_mut(stored) {
+        Some(wide) => f(wide),
+        None => {
+            let buffer = &mut buffer[..stored.len()];
+            f(buffer);
+            T::narrow(buffer, stored);
+        }
+    }
+}
+
 /// A type arithmetic is done in: f32 or f64.
 pub(crate) trait Real:
     Float<Acc = Self>

@@ -2,7 +2,8 @@
 //! was expected.
 
 use taipan::{
-    Activation, DType, Device, Error, Result, Tensor, Weight, concat, linear, linear_backward,
+    Activation, CausalConv1d, DType, Device, Error, Result, Sampling, Tensor, Weight, add_rms_norm,
+    causal_conv1d, concat, gated, linear, linear_backward, rms_norm,
 };
 
 const CPU: Device = Device::Cpu;
@@ -183,6 +184,128 @@ fn linear_backward_from_an_upstream_that_does_not_fit() {
     );
 }
 
+/// A convolution of `x` `[b, l, d]` with `weight` `[d, k]`, and what else there is.
+#[derive(Default)]
+struct Conv {
+    x: Option<Tensor>,
+    weight: Option<Tensor>,
+    bias: Option<Tensor>,
+    window: Option<Tensor>,
+    starts: Option<Tensor>,
+}
+
+impl Conv {
+    /// With `[2, 5, 3]` and `[3, 4]` where nothing else is said.
+    fn run(self) -> Result<(Tensor, Tensor)> {
+        let x = self.x.unwrap_or_else(|| zeros(&[2, 5, 3]));
+        let weight = self.weight.unwrap_or_else(|| zeros(&[3, 4]));
+        causal_conv1d(&CausalConv1d {
+            bias: self.bias.as_ref(),
+            window: self.window.as_ref(),
+            starts: self.starts.as_ref(),
+            ..CausalConv1d::new(&x, &weight)
+        })
+    }
+}
+
+#[test]
+fn convolutions_of_shapes_that_do_not_fit() {
+    let x = |shape: &[usize]| Conv { x: Some(zeros(shape)), ..Conv::default() }.run();
+    refuses(x(&[5, 3]), "causal_conv1d: the input is [5, 3], expected [b, l, d]");
+    refuses(x(&[]), "causal_conv1d: the input is [], expected [b, l, d]");
+    refuses(
+        x(&[2, 5, 4]),
+        "causal_conv1d: the weight is [3, 4], expected [4, k] with k of 1 or more",
+    );
+    let weight = |shape: &[usize]| Conv { weight: Some(zeros(shape)), ..Conv::default() }.run();
+    for shape in [&[3, 0][..], &[3], &[3, 1, 4], &[4, 4]] {
+        refuses(
+            weight(shape),
+            &format!("causal_conv1d: the weight is {shape:?}, expected [3, k] with k of 1 or more"),
+        );
+    }
+    let (x, weight) = (Some(zeros(&[1 << 40, 0, 0])), Some(zeros(&[0, 1 << 40])));
+    refuses(
+        Conv { x, weight, ..Conv::default() }.run(),
+        "causal_conv1d: the size of [1099511627776, 1099511627775, 0] in f32 overflows",
+    );
+    let bias = Conv { bias: Some(zeros(&[4])), ..Conv::default() };
+    refuses(bias.run(), "causal_conv1d: bias is [4], expected [3]");
+    let window = Conv { window: Some(zeros(&[2, 4, 3])), ..Conv::default() };
+    refuses(window.run(), "causal_conv1d: the window is [2, 4, 3], expected [2, 3, 3]");
+    let starts = Conv { starts: Some(zeros_of(DType::U32, &[5, 2])), ..Conv::default() };
+    refuses(starts.run(), "causal_conv1d: starts is [5, 2], expected [2, 5]");
+}
+
+#[test]
+fn convolutions_of_mixed_types() {
+    let of = |shape: &[usize]| Some(zeros_of(DType::F16, shape));
+    let ints = Conv { x: Some(zeros_of(DType::U32, &[2, 5, 3])), ..Conv::default() };
+    refuses(ints.run(), "causal_conv1d: the input is u32, expected a float");
+    let weight = Conv { weight: of(&[3, 4]), ..Conv::default() };
+    refuses(weight.run(), "causal_conv1d: the weight is f16, expected f32");
+    let bias = Conv { bias: of(&[3]), ..Conv::default() };
+    refuses(bias.run(), "causal_conv1d: bias is f16, expected f32");
+    let window = Conv { window: of(&[2, 3, 3]), ..Conv::default() };
+    refuses(window.run(), "causal_conv1d: the window is f16, expected f32");
+    for dtype in [DType::F32, DType::I64] {
+        let starts = Conv { starts: Some(zeros_of(dtype, &[2, 5])), ..Conv::default() };
+        refuses(starts.run(), &format!("causal_conv1d: starts is {dtype}, expected u32"));
+    }
+}
+
+#[test]
+fn norms() {
+    let (x, weight) = (zeros(&[2, 3]), zeros(&[3]));
+    refuses(
+        rms_norm(&zeros(&[]), &weight, 1e-5),
+        "rms_norm: the input is [], expected 1 dimension or more",
+    );
+    refuses(rms_norm(&x, &zeros(&[2]), 1e-5), "rms_norm: the weight is [2], expected [3]");
+    refuses(rms_norm(&x, &zeros(&[1, 3]), 1e-5), "rms_norm: the weight is [1, 3], expected [3]");
+    refuses(
+        rms_norm(&x, &zeros_of(DType::F64, &[3]), 1e-5),
+        "rms_norm: the weight is f64, expected f32",
+    );
+    let ints = zeros_of(DType::I64, &[3]);
+    refuses(rms_norm(&ints, &ints, 1e-5), "rms_norm: the input is i64, expected a float");
+    for eps in [-1.0, f64::NAN, f64::INFINITY] {
+        refuses(
+            rms_norm(&x, &weight, eps),
+            &format!("rms_norm: eps is {eps}, expected 0 or a number above"),
+        );
+    }
+    refuses(
+        add_rms_norm(&x, &zeros(&[3]), &weight, 1e-5),
+        "add_rms_norm: the residual is [3], expected [2, 3]",
+    );
+    // The wider type, and no other.
+    for (dtype, residual, wide) in [
+        (DType::F32, DType::F16, DType::F32),
+        (DType::F32, DType::F64, DType::F32),
+        (DType::F16, DType::BF16, DType::F32),
+        (DType::F16, DType::F64, DType::F32),
+        (DType::F64, DType::F32, DType::F64),
+        (DType::F32, DType::U32, DType::F32),
+    ] {
+        let (x, weight) = (zeros_of(dtype, &[2, 3]), zeros_of(dtype, &[3]));
+        refuses(
+            add_rms_norm(&x, &zeros_of(residual, &[2, 3]), &weight, 1e-5),
+            &format!("add_rms_norm: the residual is {residual}, expected {wide}"),
+        );
+    }
+}
+
+#[test]
+fn gates() {
+    let x = zeros(&[2, 3]);
+    let gate = |gate: &Tensor| gated(&x, gate, Activation::Silu);
+    refuses(gate(&zeros(&[3])), "gated: the gate is [3], expected [2, 3]");
+    refuses(gate(&zeros_of(DType::F16, &[2, 3])), "gated: the gate is f16, expected f32");
+    let ints = zeros_of(DType::U32, &[3]);
+    refuses(gated(&ints, &ints, Activation::Silu), "gated: the input is u32, expected a float");
+}
+
 #[test]
 fn matmul() {
     refuses(
@@ -237,6 +360,34 @@ fn functions_of_integers() {
     refuses(x.max(), "max: the input is i64, expected a float");
     refuses(x.argmax(0), "argmax: the input is i64, expected a float");
     refuses(x.softmax(0), "softmax: the input is i64, expected a float");
+    refuses(x.topk(1), "topk: the input is i64, expected a float");
+    refuses(x.sample(&Sampling::default()), "sample: the input is i64, expected a float");
+}
+
+#[test]
+fn the_largest_elements() {
+    refuses(zeros(&[]).topk(0), "topk: the input is [], expected 1 dimension or more");
+    refuses(zeros(&[2, 4]).topk(5), "topk: k is 5, expected at most 4 for [2, 4]");
+    refuses(zeros(&[2, 0]).topk(1), "topk: k is 1, expected at most 0 for [2, 0]");
+}
+
+#[test]
+fn drawing_tokens() {
+    let default = Sampling::default();
+    refuses(zeros(&[]).sample(&default), "sample: the input is [], expected 1 dimension or more");
+    refuses(zeros(&[2, 0]).sample(&default), "sample: dimension 1 of [2, 0] is empty");
+    for (temperature, found) in [(-1.0, "-1"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+        refuses(
+            zeros(&[2]).sample(&Sampling { temperature, ..default.clone() }),
+            &format!("sample: the temperature is {found}, expected a finite number of 0 or more"),
+        );
+    }
+    for temperature in [0.0, 1.0] {
+        refuses(
+            zeros(&[2]).sample(&Sampling { temperature, top_k: Some(0), ..default.clone() }),
+            "sample: top_k is 0, expected 1 or more",
+        );
+    }
 }
 
 #[test]

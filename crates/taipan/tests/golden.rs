@@ -3,7 +3,9 @@
 mod harness;
 
 use serde_json::Value;
-use taipan::{Activation, DType, Device, Result, Tensor, Weight, linear};
+use taipan::{
+    Activation, DType, Device, Hold, Result, Scan, Step, Tensor, Weight, linear, selective_scan,
+};
 
 use harness::{Array, array, tensor};
 
@@ -125,6 +127,48 @@ fn softmax_and_its_gradient() -> Result<()> {
         let y = x.softmax(case["dim"].as_u64().unwrap() as usize)?;
         expect(case, "y", &y);
         expect(case, "dx", y.backward_from(&leaf(case, "dy").detached())?.of(&x)?);
+    }
+    Ok(())
+}
+
+/// An input of a case that may be absent.
+fn optional(case: &Value, name: &str) -> Option<Tensor> {
+    case.get(name).map(|_| leaf(case, name))
+}
+
+/// Euler's rule by transformers, zero-order hold by a recurrence in PyTorch.
+#[test]
+fn selective_scan_and_its_gradients() -> Result<()> {
+    let cases = cases(include_str!("golden/scan.json"));
+    assert_eq!(cases.len(), 11);
+    for case in &cases {
+        let [u, delta, a_log, b, c] = ["u", "delta", "A_log", "B", "C"].map(|x| leaf(case, x));
+        let names = ["D", "delta_bias", "z", "h0"];
+        let [d, delta_bias, z, state] = names.map(|name| optional(case, name));
+        let (y, last) = selective_scan(&Scan {
+            d: d.as_ref(),
+            delta_bias: delta_bias.as_ref(),
+            z: z.as_ref(),
+            state: state.as_ref(),
+            hold: if case["rule"] == "euler" { Hold::Euler } else { Hold::ZeroOrder },
+            step: if case["softplus"] == true { Step::Softplus } else { Step::Plain },
+            ..Scan::new(&u, &delta, &a_log, &b, &c)
+        })?;
+        expect(case, "y", &y);
+        expect(case, "last", &last);
+        let mut loss = y.mul(&leaf(case, "dy").detached())?.sum()?;
+        if let Some(dlast) = optional(case, "dlast") {
+            loss = loss.add(&last.mul(&dlast.detached())?.sum()?)?;
+        }
+        let grads = loss.backward()?;
+        for (name, x) in [("u", &u), ("delta", &delta), ("A_log", &a_log), ("B", &b), ("C", &c)] {
+            expect(case, &format!("d{name}"), grads.of(x)?);
+        }
+        for (name, x) in names.iter().zip([&d, &delta_bias, &z, &state]) {
+            if let Some(x) = x {
+                expect(case, &format!("d{name}"), grads.of(x)?);
+            }
+        }
     }
     Ok(())
 }

@@ -5,11 +5,10 @@ use std::sync::Mutex;
 use taipan::{Activation, DType, Device, Result, Tensor};
 
 use crate::Layer;
-use crate::report::{Contender, Options, Row, fma_peak, race};
+use crate::report::{Contender, Options, Row, race};
 
 pub fn run(options: &Options) -> Result<()> {
-    let (device, peak) = (Device::Cpu.describe(), fma_peak(options.threads));
-    options.say(&format!("{device}; FMA peak {peak:.0} GF/s"));
+    options.peak();
     for (m, k, n) in [(2048, 768, 3072), (8192, 256, 1024)] {
         compare(options, m, k, n)?;
     }

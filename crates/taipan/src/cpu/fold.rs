@@ -28,6 +28,30 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
     }
 }
 
+/// Elements of a row that is given block by block.
+pub(crate) const BLOCK: usize = 1024;
+
+/// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets `x` to
+/// the elements from `i` on. −∞ and 0, if there are none.
+pub(crate) fn first_largest<A: Real>(
+    len: usize,
+    mut block: impl FnMut(usize, &mut [A]),
+) -> (A, usize) {
+    let mut buffer = [A::ZERO; BLOCK];
+    let mut found = (A::of(f64::NEG_INFINITY), 0);
+    for first in (0..len).step_by(BLOCK) {
+        let x = &mut buffer[..BLOCK.min(len - first)];
+        block(first, x);
+        let Some(largest) = max(x) else { continue };
+        let nan = |x: A| x.to_f64().is_nan();
+        if largest > found.0 || nan(largest) && !nan(found.0) {
+            let at = x.iter().position(|x| *x == largest || nan(*x));
+            found = (largest, first + at.unwrap_or(0));
+        }
+    }
+    found
+}
+
 /// `Σ a·b` of two slices of one length; the error grows as that of [`sum`].
 pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
     const LEAF: usize = 4096;

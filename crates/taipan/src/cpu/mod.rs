@@ -7,5 +7,6 @@ pub(crate) mod isa;
 pub(crate) mod math;
 pub(crate) mod prefetch;
 pub(crate) mod threads;
+pub(crate) mod threefry;
 
 pub(crate) use buffer::CpuBuffer;

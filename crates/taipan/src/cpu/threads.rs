@@ -21,3 +21,14 @@ pub(crate) fn for_pieces<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
         });
     }
 }
+
+/// Call `f` for each task, in parallel if all of them together are at least [`GRAIN`] elements of
+/// `work`. What the tasks are must not depend on the number of threads, either.
+pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Send + Sync) {
+    if work < GRAIN || tasks.len() == 1 || rayon::current_num_threads() == 1 {
+        tasks.into_iter().for_each(f);
+    } else {
+        // As above.
+        recording::set_for(true, || tasks.into_par_iter().for_each(f));
+    }
+}

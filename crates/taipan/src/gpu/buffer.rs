@@ -98,6 +98,11 @@ impl GpuBuffer {
         Binding { buffer: &self.buffer, offset: 0, bytes: padded(self.bytes) }
     }
 
+    /// A part of it, both in bytes: `from` is a multiple of 256.
+    pub(crate) fn part(&self, from: usize, bytes: usize) -> Binding<'_> {
+        Binding { buffer: &self.buffer, offset: from as BufferAddress, bytes: padded(bytes) }
+    }
+
     fn gpu(&self) -> &Gpu {
         match &self.device {
             Device::Gpu(gpu) => gpu,

@@ -171,6 +171,14 @@ impl Function {
         }
     }
 
+    /// `dx = dy · f'(x)`, whatever the slope is computed from: `x` is overwritten with it.
+    pub(crate) fn slope_at<A: Real>(self, x: &mut [A], dy: &[A], dx: &mut [A]) {
+        if self.kept() == Kept::Output {
+            self.value(x);
+        }
+        self.slope(x, dy, dx);
+    }
+
     /// `dx = dy · f'(…)`, with what [`kept`](Function::kept) says; empty for nothing.
     pub(crate) fn slope<A: Real>(self, kept: &[A], dy: &[A], dx: &mut [A]) {
         match self {

@@ -61,6 +61,14 @@ fn grad(kept: f32, dy: f32) -> f32 {
     }
 }
 
+// dy·f'(x), whatever the slope is computed from.
+fn grad_at(x: f32, dy: f32) -> f32 {
+    switch FUNCTION {
+        case RELU, SIGMOID, TANH, EXP, SQRT: { return grad(value(x), dy); }
+        default: { return grad(x, dy); }
+    }
+}
+
 fn not_above(x: f32, limit: f32) -> f32 {
     return select(x, limit, x > limit);
 }

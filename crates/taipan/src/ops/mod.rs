@@ -3,14 +3,19 @@
 pub(crate) mod binary;
 pub(crate) mod cast;
 pub(crate) mod concat;
+pub(crate) mod conv1d;
 pub(crate) mod function;
+pub(crate) mod gated;
 pub(crate) mod linear;
 pub(crate) mod matmul;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
+pub(crate) mod rms_norm;
+pub(crate) mod sample;
 pub(crate) mod scan;
 pub(crate) mod slice;
 pub(crate) mod softmax;
+pub(crate) mod topk;
 pub(crate) mod transpose;
 pub(crate) mod unary;
 
@@ -23,8 +28,13 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         binary::programs,
         reduce::programs,
         softmax::programs,
+        topk::programs,
+        sample::programs,
         linear::variant::programs,
         scan::programs,
+        conv1d::programs,
+        rms_norm::programs,
+        gated::programs,
     ];
     let mut all = crate::gpu::programs(types);
     all.extend(cast::programs(types));

@@ -378,11 +378,18 @@ impl Kernel for Argmax {
             for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, piece| {
                 for (i, out) in piece.iter_mut().enumerate() {
                     let (outer, column) = ((start + i) / inner, (start + i) % inner);
-                    let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
-                    let best = (1..len).fold(0, |best, j| {
-                        let (held, new) = (at(best), at(j));
-                        if new > held || new.is_nan() && !held.is_nan() { j } else { best }
-                    });
+                    let best = if inner == 1 {
+                        let widen = |j: usize, wide: &mut [<T as Float>::Acc]| {
+                            T::widen(&x[outer * len + j..][..wide.len()], wide);
+                        };
+                        fold::first_largest(len, widen).1
+                    } else {
+                        let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
+                        (1..len).fold(0, |best, j| {
+                            let (held, new) = (at(best), at(j));
+                            if new > held || new.is_nan() && !held.is_nan() { j } else { best }
+                        })
+                    };
                     *out = best as u32;
                 }
             });
@@ -505,7 +512,12 @@ fn max_grad_program(elem: DType, width: u32) -> Program {
 }
 
 fn argmax_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("argmax.wgsl"), LINES];
+    let source = [
+        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/greatest.wgsl"),
+        include_str!("argmax.wgsl"),
+        LINES,
+    ];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

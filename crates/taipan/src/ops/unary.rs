@@ -201,7 +201,7 @@ fn grad_program(function: Function, elem: DType, out: DType) -> Program {
 }
 
 /// `f(x, other, out)` in the wider type, block by block; `other` may be empty.
-fn map<T: Float>(
+pub(super) fn map<T: Float>(
     x: &[T],
     other: &[T],
     out: &mut [T],

@@ -1,6 +1,6 @@
 //! Operations as the mathematics says them: plain loops in f64.
 
-use taipan::{Activation, Hold, Step};
+use taipan::{Activation, Hold, Sampling, Step};
 
 use super::array::Array;
 
@@ -145,7 +145,7 @@ pub struct Scan {
 }
 
 /// The output `[b, l, d]` and the last states `[b, d, n]`, from the inputs in the order of
-/// `taipan::Scan`: one state after the other, as SPEC has it.
+/// `taipan::Scan`: one state after the other.
 pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
     let mut optional = inputs[5..].iter();
     let mut next = |given: bool| given.then(|| optional.next().unwrap());
@@ -185,4 +185,127 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
         }
     }
     (y, last)
+}
+
+/// The `k` largest elements along the last dimension and their indices: the largest first, equal ones
+/// by their index, NaN before all.
+pub fn topk(x: &Array, k: usize) -> (Array, Array) {
+    let (n, rows) = x.shape.split_last().unwrap();
+    let largest = |row: usize| {
+        let row = &x.data[row * n..][..*n];
+        let mut order: Vec<usize> = (0..*n).collect();
+        // The sort is stable. Adding 0 makes a 0 of -0.
+        let key = |i: usize| if row[i].is_nan() { f64::NAN } else { row[i] + 0.0 };
+        order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
+        order.truncate(k);
+        order
+    };
+    let shape = [rows, &[k]].concat();
+    let indices: Vec<Vec<usize>> = (0..rows.iter().product()).map(largest).collect();
+    let values = indices
+        .iter()
+        .enumerate()
+        .flat_map(|(row, indices)| indices.iter().map(move |i| x.data[row * n + i]));
+    let indices = indices.iter().flatten().map(|&i| i as f64).collect();
+    (Array { shape: shape.clone(), data: values.collect() }, Array { shape, data: indices })
+}
+
+/// 64 random bits: Threefry-2x32 with 20 rounds.
+pub fn threefry([k0, k1]: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+    let keys = [k0, k1, 0x1bd1_1bda ^ k0 ^ k1];
+    let mut x = [counter[0].wrapping_add(k0), counter[1].wrapping_add(k1)];
+    for round in 0..20 {
+        let rotation = [13, 15, 26, 6, 17, 29, 16, 24][round % 8];
+        x[0] = x[0].wrapping_add(x[1]);
+        x[1] = x[1].rotate_left(rotation) ^ x[0];
+        if round % 4 == 3 {
+            let i = round / 4 + 1;
+            x[0] = x[0].wrapping_add(keys[i % 3]);
+            x[1] = x[1].wrapping_add(keys[(i + 1) % 3]).wrapping_add(i as u32);
+        }
+    }
+    x
+}
+
+/// A token for each row of logits, by Gumbel's trick.
+pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
+    let n = *logits.shape.last().unwrap();
+    let words = |x: u64| [x as u32, (x >> 32) as u32];
+    let key = threefry(words(sampling.seed), words(sampling.step));
+    let (values, tokens) = topk(logits, sampling.top_k.map_or(n, |k| k.min(n)));
+    let k = *values.shape.last().unwrap();
+    let rows = values.data.chunks(k).zip(tokens.data.chunks(k)).enumerate();
+    rows.map(|(row, (values, tokens))| {
+        let score = |i: usize| {
+            let bits = threefry(key, [tokens[i] as u32, row as u32])[0] | 1;
+            let digits =
+                bits >> (8 - bits.leading_zeros().min(8)) << (8 - bits.leading_zeros().min(8));
+            values[i] / sampling.temperature - (-(-(digits as f64) / 2f64.powi(32)).ln_1p()).ln()
+        };
+        let best = (0..k).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
+        tokens[best] as u32
+    })
+    .collect()
+}
+
+/// `x·weight / √(mean(x²) + eps)` along the last dimension.
+pub fn rms_norm(x: &Array, weight: &Array, eps: f64) -> Array {
+    let rank = x.shape.len();
+    Array::from_fn(&x.shape, |index| {
+        let mut other = index.to_vec();
+        let squares: Vec<f64> = (0..x.shape[rank - 1])
+            .map(|i| {
+                other[rank - 1] = i;
+                x.at(&other).powi(2)
+            })
+            .collect();
+        x.at(index) * weight.at(&index[rank - 1..]) / (mean(&squares) + eps).sqrt()
+    })
+}
+
+/// A causal depthwise convolution of `x` `[b, l, d]` with `weight` `[d, k]`.
+pub struct Conv<'a> {
+    pub x: &'a Array,
+    pub weight: &'a Array,
+    pub bias: Option<&'a Array>,
+    /// `[b, k − 1, d]`
+    pub window: Option<&'a Array>,
+    /// `[b, l]`
+    pub starts: Option<&'a [u32]>,
+    pub activation: Activation,
+}
+
+impl Conv<'_> {
+    /// The result, and behind it, along time, the next window: `[b, l + k − 1, d]`.
+    pub fn eval(&self) -> Array {
+        let [b, l, d] = self.x.shape[..] else { panic!("x is [b, l, d]") };
+        let k = self.weight.shape[1];
+        Array::from_fn(&[b, l + k - 1, d], |index| {
+            let [b, t, c] = index[..] else { unreachable!() };
+            if t >= l {
+                let at = t as isize - (k as isize - 1);
+                return self.seen(b, at, l as isize - 1, c);
+            }
+            let mut pre = self.bias.map_or(0.0, |bias| bias.data[c]);
+            for j in 0..k {
+                let at = t as isize - (k as isize - 1) + j as isize;
+                pre += self.weight.at(&[c, j]) * self.seen(b, at, t as isize, c);
+            }
+            phi(self.activation, pre)
+        })
+    }
+
+    /// The input at a time, as it is seen from another: 0 if a text has started in between.
+    fn seen(&self, b: usize, at: isize, from: isize, c: usize) -> f64 {
+        let (l, k) = (self.x.shape[1], self.weight.shape[1]);
+        let started =
+            |t: isize| t >= 0 && self.starts.is_some_and(|starts| starts[b * l + t as usize] != 0);
+        if (at + 1..=from).any(started) {
+            return 0.0;
+        }
+        match at {
+            0.. => self.x.at(&[b, at as usize, c]),
+            _ => self.window.map_or(0.0, |w| w.at(&[b, (at + k as isize - 1) as usize, c])),
+        }
+    }
 }

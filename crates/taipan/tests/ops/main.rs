@@ -5,10 +5,15 @@ mod harness;
 
 mod binary;
 mod cast;
+mod conv1d;
 mod extremes;
+mod gated;
 mod layout;
 mod linear;
 mod reduce;
+mod rms_norm;
+mod sample;
 mod scan;
 mod softmax;
+mod topk;
 mod unary;

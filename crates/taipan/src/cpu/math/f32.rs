@@ -22,6 +22,18 @@ const UP: f32 = (1 << 24) as f32;
 /// p of eʳ - 1 = r + r²·p(r) for |r| ≤ ln(2)/2: minimax but for the ½, relative error 2⁻²⁵·⁹.
 const EXP: [f32; 5] = [0.5, 0.16666543, 0.041666858, 0.008366693, 0.001389888];
 
+/// p of 2ʳ - 1 = r·p(r) for |r| ≤ ½: that of eʳ in r·ln 2.
+const EXP2: [f32; 6] = {
+    let mut p = [1.0, EXP[0], EXP[1], EXP[2], EXP[3], EXP[4]];
+    let (mut k, mut power) = (0, std::f64::consts::LN_2);
+    while k < p.len() {
+        p[k] = (p[k] as f64 * power) as f32;
+        power *= std::f64::consts::LN_2;
+        k += 1;
+    }
+    p
+};
+
 /// p of ln(1+f) = f + f²·p(f) for √½ ≤ 1+f ≤ √2: minimax but for the -½, relative error 2⁻²⁷·³.
 const LN: [f32; 9] = [
     -0.5,
@@ -81,6 +93,14 @@ fn exp_nonpositive_up<I: Isa>(x: f32) -> f32 {
     exp_scaled::<I>(x, 24.0)
 }
 
+/// 2ˣ as the product of 2ⁿ and 1 + r·p, the three of them, for x from -127 to 128.
+#[inline(always)]
+fn exp2_factors<I: Isa>(x: f32) -> (f32, f32, f32) {
+    let shifted = x + (ROUND + BIAS);
+    let r = x - (shifted - (ROUND + BIAS));
+    (pow2(shifted.to_bits()), r, polynomial::<I, _, _>(r, r * r, EXP2))
+}
+
 /// k such that 2⁻ᵏ·x is from √½ to √2, for normal x > 0.
 #[inline(always)]
 fn exponent(x: f32) -> i32 {
@@ -110,11 +130,18 @@ impl Math for f32 {
     }
 
     #[inline(always)]
-    fn exp_parts<I: Isa>(self) -> (f32, f32) {
-        let x = if self > 89.0 { 89.0 } else { self };
-        let x = if x < -88.0 { -88.0 } else { x };
-        let (n, r) = reduce::<I>(x, BIAS);
-        (pow2(n), exp_m1_reduced::<I>(r))
+    fn exp2_parts<I: Isa>(self) -> (f32, f32) {
+        let x = if self > 128.0 { 128.0 } else { self };
+        let x = if x < -127.0 { -127.0 } else { x };
+        let (power, r, p) = exp2_factors::<I>(x);
+        (power, r * p)
+    }
+
+    #[inline(always)]
+    fn exp2_nonpositive<I: Isa>(self) -> f32 {
+        let x = if self < -127.0 { -127.0 } else { self };
+        let (power, r, p) = exp2_factors::<I>(x);
+        r.fma::<I>(p, 1.0) * power
     }
 
     /// 2ⁿ·(eʳ - 1) + (2ⁿ - 1), halved so that 2ⁿ does not overflow before the result does.

@@ -1,6 +1,6 @@
 //! Double precision: the formulas of the single one where they vectorise, `libm` elsewhere.
 
-use std::f64::consts::LOG2_E;
+use std::f64::consts::{LN_2, LOG2_E};
 
 use super::{Math, polynomial};
 use crate::cpu::isa::Isa;
@@ -65,6 +65,14 @@ fn exp_nonpositive_up<I: Isa>(x: f64) -> f64 {
     power.fma::<I>(exp_m1_reduced::<I>(r), power)
 }
 
+/// 2ˣ as the product of 2ⁿ and 1 + m, the two of them, for x from -1023 to 1024.
+#[inline(always)]
+fn exp2_factors<I: Isa>(x: f64) -> (f64, f64) {
+    let shifted = x + (ROUND + BIAS);
+    let r = x - (shifted - (ROUND + BIAS));
+    (pow2(shifted.to_bits()), exp_m1_reduced::<I>(r * LN_2))
+}
+
 impl Math for f64 {
     #[inline(always)]
     fn exp<I: Isa>(self) -> f64 {
@@ -77,11 +85,17 @@ impl Math for f64 {
     }
 
     #[inline(always)]
-    fn exp_parts<I: Isa>(self) -> (f64, f64) {
-        let x = if self > 710.0 { 710.0 } else { self };
-        let x = if x < -709.2 { -709.2 } else { x };
-        let (n, r) = reduce::<I>(x, BIAS);
-        (pow2(n), exp_m1_reduced::<I>(r))
+    fn exp2_parts<I: Isa>(self) -> (f64, f64) {
+        let x = if self > 1024.0 { 1024.0 } else { self };
+        let x = if x < -1023.0 { -1023.0 } else { x };
+        exp2_factors::<I>(x)
+    }
+
+    #[inline(always)]
+    fn exp2_nonpositive<I: Isa>(self) -> f64 {
+        let x = if self < -1023.0 { -1023.0 } else { self };
+        let (power, m) = exp2_factors::<I>(x);
+        (1.0 + m) * power
     }
 
     #[inline(always)]

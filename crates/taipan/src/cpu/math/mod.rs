@@ -23,9 +23,11 @@ use super::isa::Isa;
 pub(crate) trait Math: Sized + Copy {
     /// eˣ.
     fn exp<I: Isa>(self) -> Self;
-    /// eˣ as 2ⁿ·(1 + m) with |m| < ½, the pair of 2ⁿ and m, from which eˣ - 1 comes as easily. Where eˣ is
+    /// 2ˣ as 2ⁿ·(1 + m) with |m| < ½, the pair of 2ⁿ and m, from which 2ˣ - 1 comes as easily. Where 2ˣ is
     /// less than the least normal number, 2ⁿ is 0; where it is close to the greatest, infinite.
-    fn exp_parts<I: Isa>(self) -> (Self, Self);
+    fn exp2_parts<I: Isa>(self) -> (Self, Self);
+    /// 2ˣ for x ≤ 0; 0 where that is less than the least normal number.
+    fn exp2_nonpositive<I: Isa>(self) -> Self;
     /// eˣ - 1.
     fn exp_m1<I: Isa>(self) -> Self;
     /// The natural logarithm: -∞ of zero, NaN of what is less.

@@ -1,7 +1,11 @@
 //! The gradient of the scan, and how it is computed on the CPU.
 
+use std::array::from_fn;
+use std::f64::consts::LN_2;
+
 use super::cpu::{
-    Group, Inputs, LANES, Lanes, Stage, columns, gather, hold, per_channel, rates, scatter,
+    DECAYING, EULER, Group, Held, Inputs, LANES, Lanes, Rates, Stage, ZERO_ORDER, columns, gather,
+    hold, per_channel, scatter, sum_lanes,
 };
 use super::forward::step_sizes;
 use super::{CHUNK, Hold, OP, Optional, SelectiveScan, Sizes, Step, gpu};
@@ -9,7 +13,7 @@ use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::math::Math;
-use crate::cpu::threads::for_pieces;
+use crate::cpu::threads::{for_pieces, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer};
@@ -138,12 +142,16 @@ fn backward<T: Float>(
                 dc,
             });
         }
-        for_pieces(&mut tasks, sizes.tasks_per_thread(), |_, tasks| {
-            for task in tasks {
-                match inputs.hold {
-                    Hold::Euler => dispatch(Backward::<_, false>(&inputs, &upstream, task)),
-                    Hold::ZeroOrder => dispatch(Backward::<_, true>(&inputs, &upstream, task)),
-                }
+        let (inputs, upstream) = (&inputs, &upstream);
+        for_tasks(tasks, sizes.work(), |mut task| match (inputs.hold, inputs.step) {
+            (Hold::Euler, Step::Softplus) => {
+                dispatch(Backward::<_, DECAYING>(inputs, upstream, &mut task))
+            }
+            (Hold::Euler, Step::Plain) => {
+                dispatch(Backward::<_, EULER>(inputs, upstream, &mut task))
+            }
+            (Hold::ZeroOrder, _) => {
+                dispatch(Backward::<_, ZERO_ORDER>(inputs, upstream, &mut task))
             }
         });
     }
@@ -186,20 +194,20 @@ fn sum_parts<T: Float>(parts: &[T::Acc], count: usize, out: &mut [T]) {
 }
 
 /// A group's chunks, from the last to the first.
-struct Backward<'a, 'b, T: Float, const ZERO_ORDER: bool>(
+struct Backward<'a, 'b, T: Float, const RULE: u8>(
     &'a Inputs<'b, T>,
     &'a Upstream<'b, T>,
     &'a mut Task<'b, T>,
 );
 
-impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
+impl<T: Float, const RULE: u8> Job for Backward<'_, '_, T, RULE> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Backward(inputs, upstream, task) = self;
         let (group, sizes, n) = (&task.group, inputs.sizes, inputs.sizes.n);
         let zeros = || [T::Acc::ZERO; LANES];
-        let rates = rates::<I, _>(inputs, group);
+        let Rates { rates, inverses } = Rates::new::<I, _>(inputs, group);
         let (d, delta_bias) = (per_channel(inputs.d, group), per_channel(inputs.delta_bias, group));
         // [blocks, n]: ā_{t+1}·g_{t+1}, and the sums for da_log.
         let first = (group.sequence * sizes.d + group.channels.start) * n;
@@ -207,8 +215,9 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
         let mut da = vec![zeros(); group.blocks() * n];
         // [blocks]
         let [mut dd, mut ddelta_bias] = [(); 2].map(|()| vec![zeros(); group.blocks()]);
-        let [mut u, mut raw, mut size, mut z, mut dout] = [(); 5].map(|()| Stage::new(group));
-        let [mut du, mut ddelta, mut dz] = [(); 3].map(|()| Stage::new(group));
+        let [mut u, mut raw, mut size, mut z, mut dout] =
+            [(); 5].map(|()| Stage::new(sizes, group));
+        let [mut du, mut ddelta, mut dz] = [(); 3].map(|()| Stage::new(sizes, group));
         let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
         let mut again = Again::new(n);
         // [CHUNK, n]: sums over blocks, still by lanes.
@@ -227,13 +236,18 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
             if let Some(gate) = inputs.z {
                 z.load(gate, sizes, group, &steps);
             }
+            if let Some(earlier) = chunk.checked_sub(1) {
+                for x in [inputs.u, inputs.delta, upstream.dout].into_iter().chain(inputs.z) {
+                    Stage::<T::Acc>::prefetch(x, sizes, group, sizes.chunk(earlier));
+                }
+            }
             let b = inputs.rows(inputs.b, group.sequence, &steps);
             let c = inputs.rows(inputs.c, group.sequence, &steps);
             let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
             db.fill(zeros());
             dc.fill(zeros());
             for block in 0..group.blocks() {
-                let rates = &rates[block * n..][..n];
+                let (rates, inverses) = (&rates[block * n..][..n], &inverses[block * n..][..n]);
                 let row = (group.sequence * sizes.chunks() + chunk) * n;
                 for (k, state) in again.states[..n].iter_mut().enumerate() {
                     let kept = &upstream.kept[(row + k) * sizes.d..][group.channels.clone()];
@@ -242,24 +256,28 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
                 }
                 for (t, step) in steps.clone().enumerate() {
                     let starts = inputs.starts(group.sequence, step);
-                    let (u, size) = (u.at(t, block), size.at(t, block));
+                    let (u, size) = (*u.at(t, block), *size.at(t, block));
                     let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
-                    let mut y: Lanes<T::Acc> = std::array::from_fn(|i| d[block][i] * u[i]);
+                    let scaled: Lanes<T::Acc> = from_fn(|i| size[i] * u[i]);
+                    let mut y: Lanes<T::Acc> = from_fn(|i| d[block][i] * u[i]);
                     let (before, after) = again.states.split_at_mut((t + 1) * n);
                     let before = if starts { &again.zeros[..] } else { &before[t * n..] };
                     let (before, after) = (&before[..n], &mut after[..n]);
                     let decays = &mut again.decays[t * n..][..n];
                     for k in 0..n {
-                        for i in 0..LANES {
-                            let held = hold::<I, _, ZERO_ORDER>(size[i], rates[k][i]);
-                            decays[k][i] = held.decay;
-                            if ZERO_ORDER {
-                                again.helds[t * n + k][i] = held.held;
-                            }
-                            after[k][i] =
-                                held.decay.fma::<I>(before[k][i], held.held * u[i] * b[k]);
-                            y[i] = c[k].fma::<I>(after[k][i], y[i]);
+                        let (rate, inverse, before) = (rates[k], inverses[k], before[k]);
+                        let held: [_; LANES] =
+                            from_fn(|i| hold::<I, _, RULE>(size[i], rate[i], inverse[i]));
+                        decays[k] = from_fn(|i| held[i].decay);
+                        if RULE == ZERO_ORDER {
+                            again.helds[t * n + k] = from_fn(|i| held[i].held);
                         }
+                        after[k] = from_fn(|i| {
+                            let input =
+                                if RULE == ZERO_ORDER { held[i].held * u[i] } else { scaled[i] };
+                            held[i].decay.fma::<I>(before[i], input * b[k])
+                        });
+                        y = from_fn(|i| c[k].fma::<I>(after[k][i], y[i]));
                     }
                     again.y[t] = y;
                 }
@@ -282,46 +300,50 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
                 da_chunk.fill(zeros());
                 for (t, step) in steps.clone().enumerate().rev() {
                     let starts = inputs.starts(group.sequence, step);
-                    let (u, size, dy) = (u.at(t, block), size.at(t, block), dout.at(t, block));
+                    let (u, size, dy) = (*u.at(t, block), *size.at(t, block), *dout.at(t, block));
                     let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
                     let (before, after) = again.states.split_at((t + 1) * n);
                     let before = if starts { &again.zeros[..] } else { &before[t * n..] };
                     let (before, after) = (&before[..n], &after[..n]);
                     let decays = &again.decays[t * n..][..n];
                     let (db, dc) = (&mut db[t * n..][..n], &mut dc[t * n..][..n]);
-                    let scaled: Lanes<T::Acc> = std::array::from_fn(|i| size[i] * u[i]);
-                    // Σ_n g·b·held and Σ_n g·b·∂held/∂Δ, which are one for Euler's rule but for Δ,
-                    // and Σ_n g·A·ā·h_{t−1}.
+                    let scaled: Lanes<T::Acc> = from_fn(|i| size[i] * u[i]);
+                    // Σ_n g·b·held, Σ_n g·b·∂held/∂Δ and Σ_n g·ā·h_{t−1}·rate.
                     let (mut by_input, mut by_size, mut by_decay) = (zeros(), zeros(), zeros());
                     for k in 0..n {
-                        for i in 0..LANES {
-                            let g = c[k].fma::<I>(dy[i], carry[k][i]);
-                            dc[k][i] = dy[i].fma::<I>(after[k][i], dc[k][i]);
-                            let decayed = g * decays[k][i];
-                            let lost = decayed * before[k][i];
-                            by_decay[i] = rates[k][i].fma::<I>(lost, by_decay[i]);
-                            let mut by_rate = size[i].fma::<I>(lost, da_chunk[k][i]);
-                            if ZERO_ORDER {
-                                let held = again.helds[t * n + k][i];
-                                let slope =
-                                    slope_by_rate::<I, _>(size[i], rates[k][i], decays[k][i], held);
-                                db[k][i] = (g * u[i]).fma::<I>(held, db[k][i]);
-                                by_input[i] = (g * b[k]).fma::<I>(held, by_input[i]);
-                                by_size[i] = decayed.fma::<I>(b[k], by_size[i]);
-                                by_rate = (g * u[i] * b[k]).fma::<I>(slope, by_rate);
-                            } else {
-                                db[k][i] = g.fma::<I>(scaled[i], db[k][i]);
-                                by_size[i] = g.fma::<I>(b[k], by_size[i]);
+                        let (decay, rate) = (decays[k], rates[k]);
+                        let g: Lanes<T::Acc> = from_fn(|i| c[k].fma::<I>(dy[i], carry[k][i]));
+                        dc[k] = from_fn(|i| dy[i].fma::<I>(after[k][i], dc[k][i]));
+                        let decayed: Lanes<T::Acc> = from_fn(|i| g[i] * decay[i]);
+                        let lost: Lanes<T::Acc> = from_fn(|i| decayed[i] * before[k][i]);
+                        by_decay = from_fn(|i| rate[i].fma::<I>(lost[i], by_decay[i]));
+                        da_chunk[k] = from_fn(|i| size[i].fma::<I>(lost[i], da_chunk[k][i]));
+                        carry[k] = decayed;
+                        if RULE == ZERO_ORDER {
+                            let held = again.helds[t * n + k];
+                            let gu: Lanes<T::Acc> = from_fn(|i| g[i] * u[i]);
+                            db[k] = from_fn(|i| gu[i].fma::<I>(held[i], db[k][i]));
+                            by_input = from_fn(|i| (g[i] * b[k]).fma::<I>(held[i], by_input[i]));
+                            by_size = from_fn(|i| decayed[i].fma::<I>(b[k], by_size[i]));
+                            let inverse = inverses[k];
+                            let mut slope = zeros();
+                            for i in 0..LANES {
+                                let held = Held { decay: decay[i], held: held[i] };
+                                slope[i] =
+                                    slope_by_rate::<I, _>(size[i], rate[i], inverse[i], held);
                             }
-                            da_chunk[k][i] = by_rate;
-                            carry[k][i] = decayed;
+                            da_chunk[k] =
+                                from_fn(|i| (gu[i] * b[k]).fma::<I>(slope[i], da_chunk[k][i]));
+                        } else {
+                            db[k] = from_fn(|i| g[i].fma::<I>(scaled[i], db[k][i]));
+                            by_size = from_fn(|i| g[i].fma::<I>(b[k], by_size[i]));
                         }
                     }
                     if starts {
                         carry.fill(zeros());
                     }
-                    if !ZERO_ORDER {
-                        by_input = std::array::from_fn(|i| size[i] * by_size[i]);
+                    if RULE != ZERO_ORDER {
+                        by_input = from_fn(|i| size[i] * by_size[i]);
                     }
                     let (du, ddelta) = (du.at_mut(t, block), ddelta.at_mut(t, block));
                     let raw = raw.at(t, block);
@@ -332,7 +354,8 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
                             Step::Softplus => raw[i].sigmoid::<I>(),
                             Step::Plain => T::Acc::ONE,
                         };
-                        ddelta[i] = u[i].fma::<I>(by_size[i], by_decay[i]) * slope;
+                        let by_decay = by_decay[i] * T::Acc::of(LN_2);
+                        ddelta[i] = u[i].fma::<I>(by_size[i], by_decay) * slope;
                         ddelta_bias[block][i] += ddelta[i];
                     }
                 }
@@ -349,7 +372,7 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Backward<'_, '_, T, ZERO_ORDER> {
             }
         }
         for (da, rate) in da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {
-            *da *= *rate;
+            *da *= *rate * T::Acc::of(LN_2);
         }
         scatter(&da, n, task.da_log);
         scatter(&carry, n, task.dstate);
@@ -388,35 +411,26 @@ impl<A: Real> Again<A> {
     }
 }
 
-/// `∂held/∂A = (Δ·ā − held)/A = Δ²·φ₁'(Δ·A)` with zero-order hold, where `φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!`: near 0
-/// the difference would cancel.
+/// `∂held/∂A = (Δ·ā − held)/A = Δ²·φ₁'(Δ·A)` with zero-order hold. Near 0 the difference would cancel: there
+/// it is the series `φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!`.
 #[inline(always)]
-fn slope_by_rate<I: Isa, A: Real>(size: A, rate: A, decay: A, held: A) -> A {
+fn slope_by_rate<I: Isa, A: Real>(size: A, rate: A, inverse: A, held: Held<A>) -> A {
     /// `(k+1)/(k+2)!`
-    const SERIES: [f64; 16] = {
-        let (mut series, mut factorial, mut k) = ([0.0; 16], 1.0, 0);
-        while k < 16 {
+    const SERIES: [f64; 12] = {
+        let (mut series, mut factorial, mut k) = ([0.0; 12], 1.0, 0);
+        while k < series.len() {
             factorial *= (k + 2) as f64;
             series[k] = (k + 1) as f64 / factorial;
             k += 1;
         }
         series
     };
-    let x = size * rate;
-    let series = SERIES.iter().rev().fold(A::ZERO, |sum, c| sum.fma::<I>(x, A::of(*c)));
-    let half = A::of(0.5);
-    if x < half && x > -half { size * size * series } else { (size * decay - held) / rate }
-}
-
-/// The sum of the lanes, in pairs.
-#[inline(always)]
-fn sum_lanes<A: Real>(mut lanes: Lanes<A>) -> A {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
+    let terms = if size_of::<A>() == size_of::<f32>() { 6 } else { 12 };
+    let (x, small) = (size * rate * A::of(LN_2), A::of(0.125));
+    let sum = SERIES[..terms].iter().rev().fold(A::ZERO, |sum, c| sum.fma::<I>(x, A::of(*c)));
+    if x < small && x > -small {
+        size * size * sum
+    } else {
+        (size * held.decay - held.held) * inverse
     }
-    lanes[0]
 }

@@ -5,11 +5,13 @@
 //! and leave chunk by chunk, through a [`Stage`], where they are widened and padded to whole
 //! blocks.
 
+use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
 use super::{CHUNK, Hold, Optional, SelectiveScan, Sizes, Step};
 use crate::cpu::CpuBuffer;
 use crate::cpu::isa::Isa;
+use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::GRAIN;
 use crate::dtype::{Float, Real};
 use crate::kernel::View;
@@ -20,8 +22,8 @@ pub(super) const LANES: usize = 16;
 /// A number per channel of a block.
 pub(super) type Lanes<A> = [A; LANES];
 
-/// The most channels of a group: what they stage should stay in the cache.
-const WIDEST: usize = 128;
+/// The most numbers of a [`Stage`], which should stay in the cache.
+const STAGED: usize = 2048;
 
 /// Groups that keep the threads of a large machine busy. Each has partial sums of its own in
 /// backward, so that there should not be many more.
@@ -86,10 +88,23 @@ impl Sizes {
         chunk * CHUNK..self.l.min((chunk + 1) * CHUNK)
     }
 
-    /// The number of channels of a group, but for the last of a sequence.
+    /// The number of channels of a group, but for the last of a sequence: enough to be worth a task, and
+    /// few enough to be staged.
     pub(super) fn width(self) -> usize {
         let groups = ENOUGH_GROUPS.div_ceil(self.b.max(1));
-        self.d.div_ceil(groups).next_multiple_of(LANES).clamp(LANES, WIDEST)
+        let least = GRAIN / (self.l * self.n).max(1);
+        let most = STAGED / self.staged() / LANES * LANES;
+        self.d.div_ceil(groups).max(least).next_multiple_of(LANES).clamp(LANES, most)
+    }
+
+    /// The steps that are staged at a time.
+    fn staged(self) -> usize {
+        self.l.clamp(1, CHUNK)
+    }
+
+    /// How many numbers all tasks compute.
+    pub(super) fn work(self) -> usize {
+        self.b * self.l * self.d * self.n
     }
 
     /// The groups of each sequence.
@@ -105,11 +120,6 @@ impl Sizes {
                 .step_by(width)
                 .map(move |first| Group { sequence, channels: first..d.min(first + width) })
         })
-    }
-
-    /// How many tasks are worth a thread.
-    pub(super) fn tasks_per_thread(self) -> usize {
-        GRAIN.div_ceil((self.l * self.width() * self.n).max(1))
     }
 }
 
@@ -146,16 +156,16 @@ pub(super) fn columns<T>(x: Option<&mut [T]>, rows: usize, sizes: Sizes) -> Vec<
     tasks
 }
 
-/// A chunk of a `[b, l, d]` tensor for a group: `[CHUNK, blocks]`, with zeros beyond its channels.
+/// A chunk of a `[b, l, d]` tensor for a group: `[steps, blocks]`, with zeros beyond its channels.
 pub(super) struct Stage<A> {
     pub(super) blocks: usize,
     pub(super) lanes: Vec<Lanes<A>>,
 }
 
 impl<A: Real> Stage<A> {
-    pub(super) fn new(group: &Group) -> Stage<A> {
+    pub(super) fn new(sizes: Sizes, group: &Group) -> Stage<A> {
         let blocks = group.blocks();
-        Stage { blocks, lanes: vec![[A::ZERO; LANES]; CHUNK * blocks] }
+        Stage { blocks, lanes: vec![[A::ZERO; LANES]; sizes.staged() * blocks] }
     }
 
     /// Bring a chunk in.
@@ -170,6 +180,15 @@ impl<A: Real> Stage<A> {
             let at = (group.sequence * sizes.l + t) * sizes.d;
             let x = &x[at + group.channels.start..at + group.channels.end];
             T::widen(x, &mut row.as_flattened_mut()[..x.len()]);
+        }
+    }
+
+    /// Ask for a chunk before it is needed.
+    #[inline(always)]
+    pub(super) fn prefetch<T>(x: &[T], sizes: Sizes, group: &Group, chunk: Range<usize>) {
+        for t in chunk {
+            let at = (group.sequence * sizes.l + t) * sizes.d;
+            prefetch(&x[at + group.channels.start..at + group.channels.end]);
         }
     }
 
@@ -221,25 +240,46 @@ pub(super) fn scatter<A: Real>(lanes: &[Lanes<A>], n: usize, x: &mut [A]) {
     }
 }
 
-/// `A = −exp(a_log)` of a group, `[blocks, n]`; −1 beyond its channels.
-#[inline(always)]
-pub(super) fn rates<I: Isa, T: Float>(inputs: &Inputs<T>, group: &Group) -> Vec<Lanes<T::Acc>> {
-    let n = inputs.sizes.n;
-    let a_log = &inputs.a_log[group.channels.start * n..group.channels.end * n];
-    let mut rates = gather(a_log, group, n, T::Acc::ZERO);
-    rates.as_flattened_mut().iter_mut().for_each(|a| *a = rate::<I, _>(*a));
-    rates
+/// How fast the states of a group decay, `[blocks, n]`.
+pub(super) struct Rates<A> {
+    /// See [`rate`].
+    pub(super) rates: Vec<Lanes<A>>,
+    /// `1/A`, for zero-order hold.
+    pub(super) inverses: Vec<Lanes<A>>,
 }
 
-/// `−exp(a_log)`
+impl<A: Real> Rates<A> {
+    #[inline(always)]
+    pub(super) fn new<I: Isa, T: Float<Acc = A>>(inputs: &Inputs<T>, group: &Group) -> Rates<A> {
+        let n = inputs.sizes.n;
+        let a_log = &inputs.a_log[group.channels.start * n..group.channels.end * n];
+        let mut rates = gather(a_log, group, n, A::ZERO);
+        let mut inverses = rates.clone();
+        let both = rates.as_flattened_mut().iter_mut().zip(inverses.as_flattened_mut());
+        for (a, inverted) in both {
+            *a = rate::<I, _>(*a);
+            *inverted = inverse(*a);
+        }
+        Rates { rates, inverses }
+    }
+}
+
+/// `A·log₂e` where `A = −exp(a_log)`, so that `exp(Δ·A)` is a power of 2.
 #[inline(always)]
 pub(super) fn rate<I: Isa, A: Real>(a_log: A) -> A {
     let least = A::of(LEAST_A_LOG);
     let a_log = if a_log < least { least } else { a_log };
-    -a_log.exp::<I>()
+    -a_log.exp::<I>() * A::of(LOG2_E)
 }
 
-/// What happens during a step of size Δ to a state of rate A.
+/// `1/A`, from the [`rate`].
+#[inline(always)]
+pub(super) fn inverse<A: Real>(rate: A) -> A {
+    A::of(LOG2_E) / rate
+}
+
+/// What happens during a step of size Δ to a state with a [`rate`].
+#[derive(Clone, Copy)]
 pub(super) struct Held<A> {
     /// `ā = exp(Δ·A)`
     pub(super) decay: A,
@@ -247,15 +287,38 @@ pub(super) struct Held<A> {
     pub(super) held: A,
 }
 
-/// By Euler's rule, or with zero-order hold.
+/// Euler's rule with steps that are not negative, so that no state grows.
+pub(super) const DECAYING: u8 = 0;
+/// Euler's rule with any steps.
+pub(super) const EULER: u8 = 1;
+/// Zero-order hold with any steps; it alone reads `inverse`.
+pub(super) const ZERO_ORDER: u8 = 2;
+
+/// A step by one of the three.
 #[inline(always)]
-pub(super) fn hold<I: Isa, A: Real, const ZERO_ORDER: bool>(size: A, rate: A) -> Held<A> {
-    let (power, m) = (size * rate).exp_parts::<I>();
+pub(super) fn hold<I: Isa, A: Real, const RULE: u8>(size: A, rate: A, inverse: A) -> Held<A> {
+    if RULE == DECAYING {
+        return Held { decay: (size * rate).exp2_nonpositive::<I>(), held: size };
+    }
+    let (power, m) = (size * rate).exp2_parts::<I>();
     let decay = (A::ONE + m) * power;
-    if !ZERO_ORDER {
+    if RULE == EULER {
         return Held { decay, held: size };
     }
     // Beyond 1 there is nothing to cancel, and far beyond 2ⁿ is infinite.
     let exp_m1 = if power > A::ONE { decay - A::ONE } else { power.fma::<I>(m, power - A::ONE) };
-    Held { decay, held: exp_m1 / rate }
+    Held { decay, held: exp_m1 * inverse }
+}
+
+/// The sum of the lanes, in pairs.
+#[inline(always)]
+pub(super) fn sum_lanes<A: Real>(mut lanes: Lanes<A>) -> A {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
 }

@@ -1,13 +1,17 @@
 //! The scan on the CPU.
 
+use std::array::from_fn;
+
 use super::cpu::{
-    Group, Inputs, LANES, Stage, columns, gather, hold, per_channel, rate, rates, scatter,
+    DECAYING, EULER, Group, Inputs, LANES, Lanes, Rates, Stage, ZERO_ORDER, columns, gather, hold,
+    inverse, per_channel, rate, scatter, sum_lanes,
 };
 use super::{CHUNK, Hold, SelectiveScan, Step};
 use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::math::Math;
-use crate::cpu::threads::for_pieces;
+use crate::cpu::prefetch::prefetch;
+use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::View;
@@ -45,28 +49,30 @@ fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
         last = others;
         tasks.push(Task { group, y, last: own, kept });
     }
-    for_pieces(&mut tasks, sizes.tasks_per_thread(), |_, tasks| {
-        for task in tasks {
-            match (sizes.l, inputs.hold) {
-                (1, Hold::Euler) => dispatch(OneStep::<_, false>(inputs, task)),
-                (1, Hold::ZeroOrder) => dispatch(OneStep::<_, true>(inputs, task)),
-                (_, Hold::Euler) => dispatch(Forward::<_, false>(inputs, task)),
-                (_, Hold::ZeroOrder) => dispatch(Forward::<_, true>(inputs, task)),
-            }
-        }
+    for_tasks(tasks, sizes.work(), |mut task| match (inputs.hold, inputs.step) {
+        (Hold::Euler, Step::Softplus) => run::<_, DECAYING>(inputs, &mut task),
+        (Hold::Euler, Step::Plain) => run::<_, EULER>(inputs, &mut task),
+        (Hold::ZeroOrder, _) => run::<_, ZERO_ORDER>(inputs, &mut task),
     });
 }
 
-/// Many steps: vectors run over channels.
-struct Forward<'a, 'b, T: Float, const ZERO_ORDER: bool>(&'a Inputs<'b, T>, &'a mut Task<'b, T>);
+fn run<'b, T: Float, const RULE: u8>(inputs: &Inputs<'b, T>, task: &mut Task<'b, T>) {
+    match inputs.sizes.l {
+        1 => dispatch(OneStep::<_, RULE>(inputs, task)),
+        _ => dispatch(Forward::<_, RULE>(inputs, task)),
+    }
+}
 
-impl<T: Float, const ZERO_ORDER: bool> Job for Forward<'_, '_, T, ZERO_ORDER> {
+/// Many steps: vectors run over channels.
+struct Forward<'a, 'b, T: Float, const RULE: u8>(&'a Inputs<'b, T>, &'a mut Task<'b, T>);
+
+impl<T: Float, const RULE: u8> Job for Forward<'_, '_, T, RULE> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Forward(inputs, Task { group, y, last, kept }) = self;
         let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
-        let rates = rates::<I, _>(inputs, group);
+        let Rates { rates, inverses } = Rates::new::<I, _>(inputs, group);
         let (d, delta_bias) = (per_channel(inputs.d, group), per_channel(inputs.delta_bias, group));
         let mut states = match inputs.state {
             Some(state) => {
@@ -75,7 +81,7 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Forward<'_, '_, T, ZERO_ORDER> {
             }
             None => vec![[T::Acc::ZERO; LANES]; blocks * n],
         };
-        let [mut u, mut size, mut z, mut out] = [(); 4].map(|()| Stage::new(group));
+        let [mut u, mut size, mut z, mut out] = [(); 4].map(|()| Stage::new(sizes, group));
         let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
 
         for chunk in 0..sizes.chunks() {
@@ -85,29 +91,36 @@ impl<T: Float, const ZERO_ORDER: bool> Job for Forward<'_, '_, T, ZERO_ORDER> {
                 }
             }
             let steps = sizes.chunk(chunk);
+            y[steps.clone()].iter().for_each(|y| prefetch(y));
             u.load(inputs.u, sizes, group, &steps);
             size.load(inputs.delta, sizes, group, &steps);
+            for x in [inputs.u, inputs.delta].into_iter().chain(inputs.z) {
+                Stage::<T::Acc>::prefetch(x, sizes, group, sizes.chunk(chunk + 1));
+            }
             step_sizes::<I, _>(inputs.step, &mut size, &delta_bias);
             let b = inputs.rows(inputs.b, group.sequence, &steps);
             let c = inputs.rows(inputs.c, group.sequence, &steps);
             let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
             for block in 0..blocks {
-                let rates = &rates[block * n..][..n];
+                let (rates, inverses) = (&rates[block * n..][..n], &inverses[block * n..][..n]);
                 let states = &mut states[block * n..][..n];
                 for (t, step) in steps.clone().enumerate() {
                     if inputs.starts(group.sequence, step) {
                         states.fill([T::Acc::ZERO; LANES]);
                     }
-                    let (u, size) = (u.at(t, block), size.at(t, block));
+                    let (u, size) = (*u.at(t, block), *size.at(t, block));
                     let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
-                    let mut sum: [T::Acc; LANES] = std::array::from_fn(|i| d[block][i] * u[i]);
+                    let scaled: Lanes<T::Acc> = from_fn(|i| size[i] * u[i]);
+                    let mut sum: Lanes<T::Acc> = from_fn(|i| d[block][i] * u[i]);
                     for k in 0..n {
-                        let (rate, state) = (&rates[k], &mut states[k]);
-                        for i in 0..LANES {
-                            let held = hold::<I, _, ZERO_ORDER>(size[i], rate[i]);
-                            state[i] = held.decay.fma::<I>(state[i], held.held * u[i] * b[k]);
-                            sum[i] = c[k].fma::<I>(state[i], sum[i]);
-                        }
+                        let (rate, inverse, state) = (rates[k], inverses[k], states[k]);
+                        states[k] = from_fn(|i| {
+                            let held = hold::<I, _, RULE>(size[i], rate[i], inverse[i]);
+                            let input =
+                                if RULE == ZERO_ORDER { held.held * u[i] } else { scaled[i] };
+                            held.decay.fma::<I>(state[i], input * b[k])
+                        });
+                        sum = from_fn(|i| c[k].fma::<I>(states[k][i], sum[i]));
                     }
                     *out.at_mut(t, block) = sum;
                 }
@@ -139,9 +152,9 @@ pub(super) fn step_sizes<I: Isa, A: Real>(step: Step, delta: &mut Stage<A>, bias
 }
 
 /// One step, as in decoding: vectors run over states, which lie that way in memory.
-struct OneStep<'a, 'b, T: Float, const ZERO_ORDER: bool>(&'a Inputs<'b, T>, &'a mut Task<'b, T>);
+struct OneStep<'a, 'b, T: Float, const RULE: u8>(&'a Inputs<'b, T>, &'a mut Task<'b, T>);
 
-impl<T: Float, const ZERO_ORDER: bool> Job for OneStep<'_, '_, T, ZERO_ORDER> {
+impl<T: Float, const RULE: u8> Job for OneStep<'_, '_, T, RULE> {
     type Output = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
@@ -159,32 +172,42 @@ impl<T: Float, const ZERO_ORDER: bool> Job for OneStep<'_, '_, T, ZERO_ORDER> {
                 *kept = last[k];
             }
         }
-        let [mut u, mut size, mut out] = [(); 3].map(|()| Stage::new(group));
+        let [mut u, mut size, mut out] = [(); 3].map(|()| Stage::new(sizes, group));
         u.load(inputs.u, sizes, group, &(0..1));
         size.load(inputs.delta, sizes, group, &(0..1));
         step_sizes::<I, _>(inputs.step, &mut size, &per_channel(inputs.delta_bias, group));
         let d = per_channel(inputs.d, group);
-        let [mut b, mut c] = [(); 2].map(|()| vec![T::Acc::ZERO; n]);
-        T::widen(inputs.rows(inputs.b, group.sequence, &(0..1)), &mut b);
-        T::widen(inputs.rows(inputs.c, group.sequence, &(0..1)), &mut c);
+        // Vectors run over states; beyond n, zeros.
+        let [mut b, mut c] = [(); 2].map(|()| vec![[T::Acc::ZERO; LANES]; n.div_ceil(LANES)]);
+        let row = |x| inputs.rows(x, group.sequence, &(0..1));
+        T::widen(row(inputs.b), &mut b.as_flattened_mut()[..n]);
+        T::widen(row(inputs.c), &mut c.as_flattened_mut()[..n]);
 
-        let a_log = &inputs.a_log[group.channels.start * n..];
-        let channels = a_log.chunks_exact(n).zip(last.chunks_exact_mut(n));
-        for (channel, (a_log, state)) in channels.enumerate() {
+        let a_log = &inputs.a_log[group.channels.start * n..][..last.len()];
+        let mut rates = a_log.to_vec();
+        for rate_of in &mut rates {
+            *rate_of = rate::<I, _>(*rate_of);
+        }
+        let channels = rates.chunks_exact(n).zip(last.chunks_exact_mut(n));
+        for (channel, (rates, states)) in channels.enumerate() {
             let (block, lane) = (channel / LANES, channel % LANES);
             let (u, size) = (u.lanes[block][lane], size.lanes[block][lane]);
-            for (k, state) in state.iter_mut().enumerate() {
-                let held = hold::<I, _, ZERO_ORDER>(size, rate::<I, _>(a_log[k]));
-                *state = held.decay.fma::<I>(*state, held.held * u * b[k]);
-            }
             let mut sums = [T::Acc::ZERO; LANES];
-            for (c, state) in c.chunks(LANES).zip(state.chunks(LANES)) {
-                for ((sum, c), state) in sums.iter_mut().zip(c).zip(state) {
-                    *sum = c.fma::<I>(*state, *sum);
-                }
+            let (whole_rates, rest_rates) = rates.as_chunks::<LANES>();
+            let (whole, rest) = states.as_chunks_mut::<LANES>();
+            for (k, (rates, states)) in whole_rates.iter().zip(whole).enumerate() {
+                advance::<I, _, RULE>([size, u], rates, &b[k], states);
+                sums = from_fn(|i| c[k][i].fma::<I>(states[i], sums[i]));
             }
-            let sum = sums.into_iter().fold(T::Acc::ZERO, |sum, x| sum + x);
-            out.lanes[block][lane] = d[block][lane].fma::<I>(u, sum);
+            if !rest.is_empty() {
+                let (k, [mut rates, mut states]) = (whole_rates.len(), [[-T::Acc::ONE; LANES]; 2]);
+                rates[..rest.len()].copy_from_slice(rest_rates);
+                states[..rest.len()].copy_from_slice(rest);
+                advance::<I, _, RULE>([size, u], &rates, &b[k], &mut states);
+                sums = from_fn(|i| c[k][i].fma::<I>(states[i], sums[i]));
+                rest.copy_from_slice(&states[..rest.len()]);
+            }
+            out.lanes[block][lane] = d[block][lane].fma::<I>(u, sum_lanes(sums));
         }
         if let Some(gate) = inputs.z {
             u.load(gate, sizes, group, &(0..1));
@@ -195,4 +218,18 @@ impl<T: Float, const ZERO_ORDER: bool> Job for OneStep<'_, '_, T, ZERO_ORDER> {
         }
         out.store(y);
     }
+}
+
+/// A step of one channel, for states side by side.
+#[inline(always)]
+fn advance<I: Isa, A: Real, const RULE: u8>(
+    [size, u]: [A; 2],
+    rates: &Lanes<A>,
+    b: &Lanes<A>,
+    states: &mut Lanes<A>,
+) {
+    *states = from_fn(|i| {
+        let held = hold::<I, _, RULE>(size, rates[i], inverse(rates[i]));
+        held.decay.fma::<I>(states[i], held.held * u * b[i])
+    });
 }

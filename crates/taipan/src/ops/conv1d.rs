@@ -1,0 +1,764 @@
+//! Causal depthwise convolution along time, in pieces of a text or over several texts in a row.
+//!
+//! Inputs are numbered as time runs through them, those of the window before those of `x`: with
+//! `before = k − 1`, input `i` is row `i` of the window, or row `i − before` of `x`. So `y[t]` is made of
+//! tap `j` times input `t + j`, for `j < k`, and the next window is inputs `l` and on.
+
+use std::ops::Range;
+
+use super::function::{self, Activation, Function, Kept};
+use super::reduce::Folding;
+use crate::DType;
+use crate::autograd::{Op, Saved, Slot, apply};
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::threads::for_tasks;
+use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
+use crate::error::{Error, Result, ensure};
+use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::kernel::{Kernel, View, run};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+const OP: &str = "causal_conv1d";
+
+/// What [`causal_conv1d`] computes; [`CausalConv1d::new`] has the two tensors it cannot do without.
+#[derive(Clone, Copy, Debug)]
+pub struct CausalConv1d<'a> {
+    /// `[b, l, d]`: of each batch entry, `l` inputs of `d` channels.
+    pub x: &'a Tensor,
+    /// `[d, k]`: of each channel, `k` taps, the last for the newest input.
+    pub weight: &'a Tensor,
+    /// `[d]`
+    pub bias: Option<&'a Tensor>,
+    /// `[b, k−1, d]`: the inputs before `x`; zeros when absent.
+    pub window: Option<&'a Tensor>,
+    /// `[b, l]`, u32: not 0 where a new text starts. Nothing before that is seen from there on.
+    pub starts: Option<&'a Tensor>,
+    /// Applied to the sums.
+    pub activation: Activation,
+}
+
+impl<'a> CausalConv1d<'a> {
+    /// Without bias, window, starts and activation.
+    pub fn new(x: &'a Tensor, weight: &'a Tensor) -> CausalConv1d<'a> {
+        let activation = Activation::None;
+        CausalConv1d { x, weight, bias: None, window: None, starts: None, activation }
+    }
+}
+
+/// Causal depthwise convolution: `y[b,t,c] = φ(bias[c] + Σⱼ weight[c,j]·x[b, t−k+1+j, c])`.
+///
+/// Returns `y`, `[b, l, d]`, and the window for what follows, `[b, k−1, d]`: the last inputs of
+/// `window` and `x`. With it, a text can come in pieces of any length, one input at a time if need be.
+///
+/// Several texts can stand in one row, one behind the other: `starts` says where each begins, and
+/// inputs of the one before count as zeros then, those of the window included. In the new window, too,
+/// they are zeros.
+///
+/// Float tensors have the same type. Sums are kept in f32 (f64 for f64), and each result is rounded
+/// once. Backward keeps the inputs and computes the sums again.
+///
+/// ```
+/// use taipan::{CausalConv1d, Device, Tensor, causal_conv1d};
+///
+/// let x = Tensor::new(&[1f32, 2.0, 3.0, 4.0], &[1, 4, 1], &Device::Cpu)?;
+/// let weight = Tensor::new(&[10f32, 1.0], &[1, 2], &Device::Cpu)?;
+/// let (y, _) = causal_conv1d(&CausalConv1d::new(&x, &weight))?;
+/// assert_eq!(y.read_blocking::<f32>()?, [1.0, 12.0, 23.0, 34.0]);
+///
+/// // The same in two pieces.
+/// let (first, rest) = (x.slice(1, 0..1)?, x.slice(1, 1..4)?);
+/// let (_, window) = causal_conv1d(&CausalConv1d::new(&first, &weight))?;
+/// let rest = CausalConv1d { window: Some(&window), ..CausalConv1d::new(&rest, &weight) };
+/// let (y, _) = causal_conv1d(&rest)?;
+/// assert_eq!(y.read_blocking::<f32>()?, [12.0, 23.0, 34.0]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn causal_conv1d(conv: &CausalConv1d) -> Result<(Tensor, Tensor)> {
+    let &CausalConv1d { x, weight, bias, window, starts, activation } = conv;
+    let mut inputs = vec![x, weight];
+    let [bias, window, starts] = [bias, window, starts].map(|input| {
+        inputs.extend(input);
+        input.map(|_| inputs.len() - 1)
+    });
+    let op = Conv1d { function: activation.into(), bias, window, starts };
+    let mut results = apply(op, &inputs)?.into_iter();
+    let mut next = || results.next().expect("the convolution has two results");
+    Ok((next(), next()))
+}
+
+/// Inputs are `x`, `weight`, and what is there of the others, at these places.
+#[derive(Clone, Copy)]
+struct Conv1d {
+    function: Function,
+    bias: Option<usize>,
+    window: Option<usize>,
+    starts: Option<usize>,
+}
+
+/// Batch entries, inputs of each, channels, taps.
+#[derive(Clone, Copy)]
+struct Sizes {
+    b: usize,
+    l: usize,
+    d: usize,
+    k: usize,
+}
+
+impl Sizes {
+    fn of(x: &Spec, weight: &Spec) -> Sizes {
+        let ([b, l, d], [_, k]) = (x.shape(), weight.shape()) else {
+            unreachable!("the shapes were checked")
+        };
+        Sizes { b: *b, l: *l, d: *d, k: *k }
+    }
+
+    /// Inputs that the first result reaches back to.
+    fn before(self) -> usize {
+        self.k - 1
+    }
+}
+
+impl Op for Conv1d {
+    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+        matches!(slot, Slot::Input(_))
+    }
+
+    /// With `pre` the sums, computed again, and `g = dy ⊙ φ'(pre)`: each input gets `weight[j]·g[t]` of
+    /// every result it was tap `j` of, and the gradient of its place in the new window;
+    /// `dweight[c,j] = Σ g[t]·(input t + j)`, `dbias = Σ g`.
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let inputs = (0..saved.specs.len()).map(|i| saved.input(i));
+        let inputs: Vec<&Tensor> = inputs.chain(dys).collect();
+        let mut grads = run(&Conv1dGrad(*self), &inputs)?.into_iter().map(Some);
+        Ok((0..saved.specs.len())
+            .map(|i| if Some(i) == self.starts { None } else { grads.next().flatten() })
+            .collect())
+    }
+}
+
+impl Kernel for Conv1d {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let (x, weight) = (inputs[0], inputs[1]);
+        x.dtype().ensure_float(OP, "the input")?;
+        weight.dtype().ensure(x.dtype(), OP, "the weight")?;
+        let [b, l, d] = *x.shape() else {
+            let why = format!("the input is {:?}, expected [b, l, d]", x.shape());
+            return Err(Error::Shape { op: OP, why });
+        };
+        let k = match *weight.shape() {
+            [channels, k] if channels == d && k > 0 => k,
+            ref found => {
+                let why = format!("the weight is {found:?}, expected [{d}, k] with k of 1 or more");
+                return Err(Error::Shape { op: OP, why });
+            }
+        };
+        let ensure_shape = |name: &str, found: &Spec, expected: &[usize]| {
+            let found = found.shape();
+            ensure!(OP, found == expected, "{name} is {found:?}, expected {expected:?}");
+            Ok(())
+        };
+        if let Some(bias) = self.bias.map(|i| inputs[i]) {
+            ensure_shape("bias", bias, &[d])?;
+            bias.dtype().ensure(x.dtype(), OP, "bias")?;
+        }
+        let next = Spec::new(OP, &[b, k - 1, d], x.dtype())?;
+        if let Some(window) = self.window.map(|i| inputs[i]) {
+            ensure_shape("the window", window, next.shape())?;
+            window.dtype().ensure(x.dtype(), OP, "the window")?;
+        }
+        if let Some(starts) = self.starts.map(|i| inputs[i]) {
+            ensure_shape("starts", starts, &[b, l])?;
+            starts.dtype().ensure(DType::U32, OP, "starts")?;
+        }
+        Ok(vec![x.clone(), next])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let [y, next] = outputs else { unreachable!("two results") };
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            self.texts::<T>(inputs).forward(self.function, y.of_mut(), next.of_mut())
+        });
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let params = self.params(inputs, STEPS);
+        gpu.launch(Launch {
+            name: OP,
+            program: value_program(self.function, inputs[0].spec.dtype()),
+            params,
+            inputs: &self.bindings(inputs),
+            outputs: &[outputs[0].data.all(), outputs[1].data.all()],
+            groups: (params.len as usize).div_ceil(GROUP),
+            work: (inputs[0].spec.len() + outputs[1].spec.len()) as u64 * params.k as u64,
+        })
+    }
+}
+
+/// `dx`, `dweight`, and `dbias` and `dwindow` if these are there; from the inputs and the gradients of
+/// both results.
+struct Conv1dGrad(Conv1d);
+
+impl Kernel for Conv1dGrad {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let others = [self.0.bias, self.0.window].into_iter().flatten();
+        Ok([0, 1].into_iter().chain(others).map(|i| inputs[i].clone()).collect())
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
+        let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
+        let (dbias, dwindow) = others.split_at_mut(self.0.bias.is_some() as usize);
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            self.0.texts::<T>(inputs).backward(self.0.function, [dy.of(), dnext.of()], Grads {
+                dx: dx.of_mut(),
+                dweight: dweight.of_mut(),
+                dbias: dbias.first_mut().map(|dbias| dbias.of_mut()),
+                dwindow: dwindow.first_mut().map_or(&mut [], |dwindow| dwindow.of_mut()),
+            })
+        })
+    }
+
+    /// First `g` and, for blocks of time, the parts of `dweight` and `dbias`; then the sums of the
+    /// parts; then `dx` and `dwindow`.
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
+        let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
+        let Sizes { b, d, k, .. } = Sizes::of(inputs[0].spec, inputs[1].spec);
+        let elem = dx.spec.dtype();
+        let dbias = self.0.bias.map(|_| &others[0]);
+        let dwindow = self.0.window.and(others.last());
+        let params = self.0.params(inputs, PARTIAL_STEPS);
+        let bindings = self.0.bindings(inputs);
+        let g = gpu.scratch(OP, 4 * dy.spec.len())?;
+
+        if dx.spec.len() == 0 {
+            for sums in [Some(dweight), dbias].into_iter().flatten() {
+                gpu.fill(OP, sums.data, 0)?;
+            }
+        } else {
+            let blocks = b * params.blocks as usize;
+            // [blocks, d, k] and, where a binding may begin, [blocks, d].
+            let at = (4 * blocks * d * k).next_multiple_of(256);
+            let partial = gpu.scratch(OP, at + 4 * blocks * d)?;
+            let [x, weight, bias, window, starts] = bindings;
+            gpu.launch(Launch {
+                name: OP,
+                program: partial_program(self.0.function, elem),
+                params: ConvParams { dbias: (at / 4) as u32, ..params },
+                inputs: &[x, weight, bias, window, starts, dy.data.all()],
+                outputs: &[g.all(), partial.all()],
+                groups: (params.len as usize).div_ceil(GROUP),
+                work: 2 * dx.spec.len() as u64 * k as u64,
+            })?;
+            let sum = Folding::sum(OP, DType::F32, elem);
+            let part = partial.part(0, 4 * blocks * d * k);
+            sum.launch(gpu, part, [1, blocks, d * k], dweight.data.all())?;
+            if let Some(dbias) = dbias {
+                let part = partial.part(at, 4 * blocks * d);
+                sum.launch(gpu, part, [1, blocks, d], dbias.data.all())?;
+            }
+        }
+
+        let no_window = gpu.scratch(OP, 0)?;
+        let len = dx.spec.len() + dwindow.map_or(0, |dwindow| dwindow.spec.len());
+        let [_, weight, _, _, starts] = bindings;
+        gpu.launch(Launch {
+            name: OP,
+            program: input_program(elem),
+            params: ConvParams { len: len as u32, ..params },
+            inputs: &[g.all(), weight, starts, dnext.data.all()],
+            outputs: &[dx.data.all(), dwindow.map_or(&no_window, |dwindow| dwindow.data).all()],
+            groups: len.div_ceil(GROUP),
+            work: len as u64 * k as u64,
+        })
+    }
+}
+
+impl Conv1d {
+    /// The inputs of all batch entries.
+    fn texts<'a, T: Float>(&self, inputs: &[View<'a, &'a CpuBuffer>]) -> Texts<'a, T> {
+        let sizes = Sizes::of(inputs[0].spec, inputs[1].spec);
+        let wide = |view: &View<'a, &'a CpuBuffer>| {
+            let mut wide = vec![T::Acc::ZERO; view.spec.len()];
+            T::widen(view.of::<T>(), &mut wide);
+            wide
+        };
+        let weight = wide(&inputs[1]);
+        let mut taps = vec![T::Acc::ZERO; weight.len()];
+        for (c, weight) in weight.chunks(sizes.k).enumerate() {
+            for (j, tap) in weight.iter().enumerate() {
+                taps[j * sizes.d + c] = *tap;
+            }
+        }
+        Texts {
+            sizes,
+            x: inputs[0].of(),
+            taps,
+            bias: self.bias.map(|i| wide(&inputs[i])),
+            window: self.window.map(|i| inputs[i].of()),
+            starts: self.starts.map(|i| inputs[i].of()),
+        }
+    }
+
+    fn params(&self, inputs: &[View<&GpuBuffer>], steps: usize) -> ConvParams {
+        let Sizes { b, l, d, k } = Sizes::of(inputs[0].spec, inputs[1].spec);
+        let steps = steps.min(MOST_LOOPS / k).max(1);
+        // An entry without inputs still has a window.
+        let blocks = l.div_ceil(steps).max(1);
+        let [len, l, d, k, blocks, steps] =
+            [b * blocks * d, l, d, k, blocks, steps].map(|x| x as u32);
+        let [bias, window, starts] =
+            [self.bias, self.window, self.starts].map(|slot| slot.is_some() as u32);
+        ConvParams { len, l, d, k, blocks, steps, bias, window, starts, dbias: 0 }
+    }
+
+    /// `x`, `weight`, `bias`, `window`, `starts`; another in the place of what is not there.
+    fn bindings<'a>(&self, inputs: &[View<'a, &'a GpuBuffer>]) -> [Binding<'a>; 5] {
+        [Some(0), Some(1), self.bias, self.window, self.starts]
+            .map(|slot| inputs[slot.unwrap_or(0)].data.all())
+    }
+}
+
+/// Results of one batch entry that a task computes, or the taps if these are more; parts of
+/// `dweight` and `dbias` are sums over as many.
+const TIME: usize = 64;
+
+/// The most channels that a task computes at a time: what it needs of them stays in cache.
+const STRIP: usize = 2048;
+
+/// The inputs of all batch entries.
+struct Texts<'a, T: Float> {
+    sizes: Sizes,
+    x: &'a [T],
+    /// `[k, d]`
+    taps: Vec<T::Acc>,
+    bias: Option<Vec<T::Acc>>,
+    window: Option<&'a [T]>,
+    starts: Option<&'a [u32]>,
+}
+
+/// Where the gradients go.
+struct Grads<'a, T> {
+    dx: &'a mut [T],
+    dweight: &'a mut [T],
+    dbias: Option<&'a mut [T]>,
+    /// Empty if there is no window.
+    dwindow: &'a mut [T],
+}
+
+/// The gradients of one task: of the inputs `times`, of the window if they are the first, and its
+/// part of `dweight` and `dbias`, `[k + 1, d]`.
+struct BlockGrads<'a, T: Float> {
+    dx: &'a mut [T],
+    dwindow: &'a mut [T],
+    partial: &'a mut [T::Acc],
+}
+
+impl<T: Float> Texts<'_, T> {
+    fn text(&self, entry: usize) -> Text<'_, T> {
+        let Sizes { l, d, .. } = self.sizes;
+        let before = self.sizes.before();
+        Text {
+            sizes: self.sizes,
+            x: &self.x[entry * l * d..][..l * d],
+            window: self.window.map(|window| &window[entry * before * d..][..before * d]),
+            starts: self.starts.map(|starts| &starts[entry * l..][..l]),
+        }
+    }
+
+    /// Batch entries and times, in order. An entry that has but a window has one block, too.
+    fn blocks(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<T> {
+        let Sizes { b, l, d, k } = self.sizes;
+        let time = TIME.max(k);
+        let nothing = (l + k - 1) * d == 0;
+        (0..if nothing { 0 } else { b }).flat_map(move |entry| {
+            let block = move |i: usize| (entry, i * time..(i * time + time).min(l));
+            (0..l.div_ceil(time).max(1)).map(block)
+        })
+    }
+
+    /// Strips of channels, and the most that are in one.
+    fn strips(&self) -> (impl Iterator<Item = Range<usize>> + use<T>, usize) {
+        let d = self.sizes.d;
+        let strips = (0..d).step_by(STRIP).map(move |first| first..(first + STRIP).min(d));
+        (strips, d.min(STRIP))
+    }
+
+    /// The taps of some channels, oldest first.
+    fn taps(&self, channels: &Range<usize>) -> Vec<&[T::Acc]> {
+        let Sizes { d, k, .. } = self.sizes;
+        (0..k).map(|j| &self.taps[j * d..][channels.clone()]).collect()
+    }
+
+    /// `pre = bias + Σ taps[i] ⊙ rows[i]`
+    fn pre(
+        &self,
+        channels: &Range<usize>,
+        taps: &[&[T::Acc]],
+        rows: &[&[T::Acc]],
+        pre: &mut [T::Acc],
+    ) {
+        match &self.bias {
+            Some(bias) => pre.copy_from_slice(&bias[channels.clone()]),
+            None => pre.fill(T::Acc::ZERO),
+        }
+        dispatch(AddTaps { sums: pre, taps, rows });
+    }
+
+    fn forward(&self, function: Function, y: &mut [T], next: &mut [T]) {
+        let (work, d) = (y.len(), self.sizes.d);
+        let mut rest = y;
+        let blocks = self.blocks().map(|(entry, times)| {
+            let y = cut(&mut rest, times.len() * d);
+            (entry, times, y)
+        });
+        for_tasks(blocks.collect(), work, |(entry, times, y)| {
+            self.forward_block(function, &self.text(entry), times, y);
+        });
+        let window = (self.sizes.before() * d).max(1);
+        for (entry, next) in next.chunks_mut(window).enumerate() {
+            self.text(entry).next_window(next);
+        }
+    }
+
+    fn forward_block(&self, function: Function, text: &Text<T>, times: Range<usize>, y: &mut [T]) {
+        let Sizes { d, k, .. } = self.sizes;
+        let (strips, width) = self.strips();
+        let (mut wide, mut buffer) = (Vec::new(), vec![T::Acc::ZERO; width]);
+        for channels in strips {
+            let taps = self.taps(&channels);
+            let inputs = times.start..times.end + self.sizes.before();
+            let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
+            for (i, t) in times.clone().enumerate() {
+                let unseen = k - text.reach(t + k, k);
+                let y = &mut y[i * d..][channels.clone()];
+                fill_wide(y, &mut buffer, |y| {
+                    self.pre(&channels, &taps[unseen..], &rows[i + unseen..i + k], y);
+                    function.value(y);
+                });
+            }
+        }
+    }
+
+    /// From `dy` and `dnext`, the gradients of both results.
+    fn backward(&self, function: Function, dys: [&[T]; 2], grads: Grads<T>) -> Result<()> {
+        let Sizes { l, d, k, .. } = self.sizes;
+        let before = self.sizes.before();
+        let work = self.x.len() * 2;
+        let size = (k + 1) * d;
+        let mut partial =
+            CpuBuffer::scratch(OP, self.blocks().count() * size * size_of::<T::Acc>())?;
+
+        let (mut dx, mut dwindow) = (grads.dx, grads.dwindow);
+        let mut rest = partial.of_mut::<T::Acc>();
+        let blocks = self.blocks().map(|(entry, times)| {
+            let window = times.start == 0 && self.window.is_some();
+            let grads = BlockGrads {
+                dx: cut(&mut dx, times.len() * d),
+                dwindow: cut(&mut dwindow, if window { before * d } else { 0 }),
+                partial: cut(&mut rest, size),
+            };
+            (entry, times, grads)
+        });
+        for_tasks(blocks.collect(), work, |(entry, times, grads)| {
+            let [dy, dnext] = [(dys[0], l), (dys[1], before)]
+                .map(|(dy, rows)| &dy[entry * rows * d..][..rows * d]);
+            self.backward_block(function, &self.text(entry), [dy, dnext], times, grads);
+        });
+
+        let mut total = vec![T::Acc::ZERO; size];
+        partial.of::<T::Acc>().chunks(size.max(1)).for_each(|part| fold::add(&mut total, part));
+        let (dtaps, dbias) = total.split_at(k * d);
+        let dweight = (0..d).flat_map(|c| dtaps.iter().skip(c).step_by(d).copied());
+        T::narrow(&dweight.collect::<Vec<_>>(), grads.dweight);
+        if let Some(out) = grads.dbias {
+            T::narrow(dbias, out);
+        }
+        Ok(())
+    }
+
+    fn backward_block(
+        &self,
+        function: Function,
+        text: &Text<T>,
+        [dy, dnext]: [&[T]; 2],
+        times: Range<usize>,
+        grads: BlockGrads<T>,
+    ) {
+        let Sizes { l, d, k, .. } = self.sizes;
+        let before = self.sizes.before();
+        let (strips, width) = self.strips();
+        let zeros = |rows: usize| vec![T::Acc::ZERO; rows * width];
+        // Results that the inputs of this block reach.
+        let reached = times.start..(times.end + before).min(l);
+        let mut wide = Vec::new();
+        let (mut g, mut sums) = (zeros(reached.len()), zeros(k + 1));
+        let [mut wide_dy, mut pre] = [zeros(1), zeros(1)];
+        for channels in strips {
+            let n = channels.len();
+            let taps = self.taps(&channels);
+            let inputs = reached.start..reached.end + before;
+            let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
+            sums.fill(T::Acc::ZERO);
+            let (dtaps, dbias) = sums.split_at_mut(k * width);
+            for ((i, t), g) in reached.clone().enumerate().zip(g.chunks_mut(width)) {
+                let unseen = k - text.reach(t + k, k);
+                let rows = &rows[i + unseen..i + k];
+                let dy = widened(&dy[t * d..][channels.clone()], &mut wide_dy[..n]);
+                let g = &mut g[..n];
+                if function.kept() != Kept::Nothing {
+                    self.pre(&channels, &taps[unseen..], rows, &mut pre[..n]);
+                }
+                function.slope_at(&mut pre[..n], dy, g);
+                if times.contains(&t) {
+                    let sums = &mut dtaps[unseen * width..];
+                    dispatch(AddTapGrads { sums, width, rows, g });
+                    fold::add(dbias, g);
+                }
+            }
+            for (j, sums) in sums.chunks(width).enumerate() {
+                grads.partial[j * d..][channels.clone()].copy_from_slice(&sums[..n]);
+            }
+
+            let newest_first: Vec<&[T::Acc]> = taps.iter().rev().copied().collect();
+            let g: Vec<&[T::Acc]> = g.chunks(width).map(|g| &g[..n]).collect();
+            // The gradient of input `i`.
+            let mut grad = |i: usize, out: &mut [T]| {
+                let (results, kept) = text.results(i);
+                let age = results.start + before - i..results.end + before - i;
+                let g = &g[results.start - times.start..results.end - times.start];
+                fill_wide(out, &mut pre, |sums| {
+                    match kept {
+                        true => T::widen(&dnext[(i - l) * d..][channels.clone()], sums),
+                        false => sums.fill(T::Acc::ZERO),
+                    }
+                    dispatch(AddTaps { sums, taps: &newest_first[age], rows: g });
+                });
+            };
+            for (i, dx) in grads.dx.chunks_mut(d).enumerate() {
+                grad(times.start + before + i, &mut dx[channels.clone()]);
+            }
+            for (i, dwindow) in grads.dwindow.chunks_mut(d).enumerate() {
+                grad(i, &mut dwindow[channels.clone()]);
+            }
+        }
+    }
+}
+
+/// The inputs of one batch entry.
+struct Text<'a, T> {
+    sizes: Sizes,
+    /// `[l, d]`
+    x: &'a [T],
+    /// `[k − 1, d]`
+    window: Option<&'a [T]>,
+    /// `[l]`
+    starts: Option<&'a [u32]>,
+}
+
+impl<T: Float> Text<'_, T> {
+    /// Some channels of input `i`; nothing before `x` if there is no window.
+    fn input(&self, i: usize, channels: &Range<usize>) -> &[T] {
+        let d = self.sizes.d;
+        match (i.checked_sub(self.sizes.before()), self.window) {
+            (Some(t), _) => &self.x[t * d..][channels.clone()],
+            (None, Some(window)) => &window[i * d..][channels.clone()],
+            (None, None) => &[],
+        }
+    }
+
+    fn starts_at(&self, t: usize) -> bool {
+        self.starts.is_some_and(|starts| starts[t] != 0)
+    }
+
+    /// How many of the `most` inputs before input `end` are there and of the same text as the last.
+    fn reach(&self, end: usize, most: usize) -> usize {
+        for n in 0..most {
+            match (end - 1 - n).checked_sub(self.sizes.before()) {
+                Some(t) if self.starts_at(t) => return n + 1,
+                Some(_) => {}
+                None => return if self.window.is_some() { most } else { n },
+            }
+        }
+        most
+    }
+
+    /// The results that input `i` is a part of, and whether it is in the next window.
+    fn results(&self, i: usize) -> (Range<usize>, bool) {
+        let Sizes { l, .. } = self.sizes;
+        let first = i.saturating_sub(self.sizes.before());
+        for t in first..=i {
+            if t == l {
+                return (first..l, true);
+            }
+            // A text that starts with this input is its own.
+            if self.starts_at(t) && t + self.sizes.before() > i {
+                return (first..t, false);
+            }
+        }
+        (first..i + 1, false)
+    }
+
+    /// The last inputs, `[k − 1, d]`; zeros where there is none or that of an earlier text.
+    fn next_window(&self, next: &mut [T]) {
+        let Sizes { l, d, .. } = self.sizes;
+        let before = self.sizes.before();
+        let unseen = before - self.reach(l + before, before);
+        for (i, next) in next.chunks_mut(d).enumerate() {
+            match i < unseen {
+                true => next.fill(T::of_f64(0.0)),
+                false => next.copy_from_slice(self.input(l + i, &(0..d))),
+            }
+        }
+    }
+}
+
+/// The first `n` elements of what is left.
+fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
+    rest.split_off_mut(..n).expect("pieces of a tensor add up to it")
+}
+
+/// Rows in the wider type: as they are if they are stored in it, or in `wide`.
+fn widened_rows<'a, T: Float>(
+    rows: impl Iterator<Item = &'a [T]>,
+    wide: &'a mut Vec<T::Acc>,
+) -> Vec<&'a [T::Acc]> {
+    let rows: Vec<&[T]> = rows.collect();
+    if let Some(rows) = rows.iter().map(|row| T::as_acc(row)).collect() {
+        return rows;
+    }
+    wide.resize(rows.iter().map(|row| row.len()).sum(), T::Acc::ZERO);
+    let mut rest = &mut wide[..];
+    rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect()
+}
+
+/// `sums += Σ taps[i] ⊙ rows[i]`
+struct AddTaps<'a, A> {
+    sums: &'a mut [A],
+    taps: &'a [&'a [A]],
+    rows: &'a [&'a [A]],
+}
+
+impl<A: Real> Job for AddTaps<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let n = self.sums.len();
+        // Four at a time: Mamba's. The order of the sum is the same.
+        if let ([a, b, c, d], [p, q, r, s]) = (self.taps, self.rows) {
+            let [a, b, c, d, p, q, r, s] = [a, b, c, d, p, q, r, s].map(|x| &x[..n]);
+            for (i, sum) in self.sums.iter_mut().enumerate() {
+                let old = b[i].fma::<I>(q[i], a[i].fma::<I>(p[i], *sum));
+                *sum = d[i].fma::<I>(s[i], c[i].fma::<I>(r[i], old));
+            }
+            return;
+        }
+        for (tap, row) in self.taps.iter().zip(self.rows) {
+            for ((sum, tap), x) in self.sums.iter_mut().zip(*tap).zip(*row) {
+                *sum = tap.fma::<I>(*x, *sum);
+            }
+        }
+    }
+}
+
+/// `sums[i] += g ⊙ rows[i]`, the sums being `width` apart.
+struct AddTapGrads<'a, A> {
+    sums: &'a mut [A],
+    width: usize,
+    rows: &'a [&'a [A]],
+    g: &'a [A],
+}
+
+impl<A: Real> Job for AddTapGrads<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (sums, row) in self.sums.chunks_mut(self.width).zip(self.rows) {
+            for ((sum, g), x) in sums.iter_mut().zip(self.g).zip(*row) {
+                *sum = g.fma::<I>(*x, *sum);
+            }
+        }
+    }
+}
+
+params! {
+    struct ConvParams {
+        len: u32,
+        l: u32,
+        d: u32,
+        k: u32,
+        blocks: u32,
+        steps: u32,
+        bias: u32,
+        window: u32,
+        starts: u32,
+        dbias: u32,
+    }
+}
+
+/// Results of one channel that an invocation computes, if the taps are not too many.
+const STEPS: usize = 4;
+
+/// The same for an invocation that also sums its parts of `dweight` and `dbias`.
+const PARTIAL_STEPS: usize = 64;
+
+/// Taps times results, for an invocation: Mesa's llvmpipe ends loops after 65535 rounds, all loops of a
+/// kernel taken together.
+const MOST_LOOPS: usize = 1 << 14;
+
+fn value_program(function: Function, elem: DType) -> Program {
+    let [math, functions] = function::WGSL;
+    let source = [include_str!("conv1d_text.wgsl"), include_str!("conv1d.wgsl"), ELEMENTS];
+    Program::new::<ConvParams>(
+        &[&[math, functions], &source[..]].concat(),
+        &[("Elem", elem)],
+        &[("FUNCTION", function.id())],
+    )
+}
+
+fn partial_program(function: Function, elem: DType) -> Program {
+    let [math, functions] = function::WGSL;
+    let source = [include_str!("conv1d_text.wgsl"), include_str!("conv1d_partial.wgsl"), ELEMENTS];
+    Program::new::<ConvParams>(
+        &[&[math, functions], &source[..]].concat(),
+        &[("Elem", elem)],
+        &[("FUNCTION", function.id())],
+    )
+}
+
+fn input_program(elem: DType) -> Program {
+    let source = [include_str!("conv1d_dx.wgsl"), ELEMENTS];
+    Program::new::<ConvParams>(&source, &[("Elem", elem)], &[])
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    let functions = Activation::ALL.into_iter().map(Function::from);
+    functions
+        .flat_map(|f| [value_program(f, elem), partial_program(f, elem)])
+        .chain([input_program(elem)])
+        .collect()
+}

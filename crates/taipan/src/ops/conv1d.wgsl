@@ -1,0 +1,29 @@
+// y = φ(pre): an invocation computes p.steps results of a channel and, behind the last, the next window.
+// Neighbours have neighbouring channels.
+@group(0) @binding(5) var<storage, read_write> y: array<Elem>; // [b, l, d]
+@group(0) @binding(6) var<storage, read_write> next: array<Elem>; // [b, k − 1, d]
+
+fn element(i: u32) {
+    let c = i % p.d;
+    let block = i / p.d % p.blocks;
+    let b = i / p.d / p.blocks;
+    let first = block * p.steps;
+    let end = min(first + p.steps, p.l);
+    var seen = 0u;
+    for (var t = first; t < end; t++) {
+        seen = step(b, t, seen);
+        y[(b * p.l + t) * p.d + c] = Elem(value(sum_at(b, t, c, seen)));
+    }
+    if block + 1u < p.blocks {
+        return;
+    }
+    let before = p.k - 1u;
+    let unseen = before - reach(b, p.l + before, before);
+    for (var j = 0u; j < before; j++) {
+        var kept = 0.0;
+        if j >= unseen {
+            kept = input(b, p.l + j, c);
+        }
+        next[(b * before + j) * p.d + c] = Elem(kept);
+    }
+}

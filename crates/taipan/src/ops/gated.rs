@@ -1,0 +1,222 @@
+//! A product with a gate: `x ⊙ φ(gate)`.
+
+use super::function::{self, Activation, Function};
+use super::unary::map;
+use crate::DType;
+use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuBuffer;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::threads::{GRAIN, for_tasks};
+use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
+use crate::error::{Result, ensure};
+use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::kernel::{Kernel, View, run, run_one};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+const OP: &str = "gated";
+
+/// `x ⊙ activation(gate)`, element by element, in one pass.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | any |
+/// | `gate` | that of `x` |
+/// | result | that of `x` |
+///
+/// Both have the same float type. Backward keeps `gate` and, if `gate` needs a gradient, `x`; it is one
+/// pass, too.
+///
+/// ```
+/// use taipan::{Activation, Device, Tensor, gated};
+///
+/// let x = Tensor::new(&[1f32, 2.0, 3.0], &[3], &Device::Cpu)?;
+/// let gate = Tensor::new(&[-1f32, 0.5, 2.0], &[3], &Device::Cpu)?;
+/// let y = gated(&x, &gate, Activation::Relu)?;
+/// assert_eq!(y.read_blocking::<f32>()?, [0.0, 1.0, 6.0]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn gated(x: &Tensor, gate: &Tensor, activation: Activation) -> Result<Tensor> {
+    apply_one(Gated(activation.into()), &[x, gate])
+}
+
+struct Gated(Function);
+
+impl Op for Gated {
+    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+        match slot {
+            Slot::Input(0) => needs[1],
+            Slot::Input(_) => true,
+            Slot::Output(_) => false,
+        }
+    }
+
+    /// `dx = dy ⊙ φ(gate)`, `dgate = dy ⊙ x ⊙ φ'(gate)`; the first alone is the op itself.
+    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let (dy, gate) = (&dys[0], saved.input(1));
+        if !saved.needs[1] {
+            return Ok(vec![Some(run_one(self, &[dy, gate])?), None]);
+        }
+        let grads = run(&GatedGrad(self.0), &[dy, saved.input(0), gate])?;
+        Ok(grads.into_iter().map(Some).collect())
+    }
+}
+
+impl Kernel for Gated {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let (x, gate) = (inputs[0], inputs[1]);
+        x.dtype().ensure_float(OP, "the input")?;
+        gate.dtype().ensure(x.dtype(), OP, "the gate")?;
+        let (found, expected) = (gate.shape(), x.shape());
+        ensure!(OP, found == expected, "the gate is {found:?}, expected {expected:?}");
+        Ok(vec![x.clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let (x, gate) = (inputs[0].of::<T>(), inputs[1].of::<T>());
+            map(x, gate, outputs[0].of_mut::<T>(), |x, gate, y| {
+                y.copy_from_slice(gate);
+                self.0.value(y);
+                dispatch(Multiply(y, x));
+            })
+        });
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        launch(gpu, inputs, outputs, value_program(self.0, outputs[0].spec.dtype()))
+    }
+}
+
+/// `dx` and `dgate`, from `dy`, `x` and `gate`.
+struct GatedGrad(Function);
+
+impl Kernel for GatedGrad {
+    fn name(&self) -> &'static str {
+        OP
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![inputs[1].clone(), inputs[2].clone()])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let [dx, dgate] = outputs else { unreachable!("two results") };
+        with_dtype!(dx.spec.dtype(), T: Float => {
+            let inputs = [0, 1, 2].map(|i| inputs[i].of::<T>());
+            let (dx, dgate) = (dx.of_mut::<T>(), dgate.of_mut::<T>());
+            let work = dx.len();
+            let pieces = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate().collect();
+            for_tasks(pieces, work, |(i, grads)| self.piece(inputs, i * GRAIN, grads))
+        });
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        launch(gpu, inputs, outputs, grad_program(self.0, outputs[0].spec.dtype()))
+    }
+}
+
+impl GatedGrad {
+    /// The gradients from element `start` on.
+    fn piece<T: Float>(&self, inputs: [&[T]; 3], start: usize, (dx, dgate): (&mut [T], &mut [T])) {
+        const BLOCK: usize = 1024;
+        let mut wide = [[T::Acc::ZERO; BLOCK]; 3];
+        let [mut open, mut product, mut out] = [[T::Acc::ZERO; BLOCK]; 3];
+        let blocks = dx.chunks_mut(BLOCK).zip(dgate.chunks_mut(BLOCK)).enumerate();
+        for (i, (dx, dgate)) in blocks {
+            let n = dx.len();
+            let at = start + i * BLOCK;
+            let [wide_dy, wide_x, wide_gate] = &mut wide;
+            let [dy, x, gate] = [(0, wide_dy), (1, wide_x), (2, wide_gate)]
+                .map(|(i, wide)| widened(&inputs[i][at..at + n], &mut wide[..n]));
+            let (open, product) = (&mut open[..n], &mut product[..n]);
+            open.copy_from_slice(gate);
+            self.0.value(open);
+            fill_wide(dx, &mut out, |dx| {
+                dx.copy_from_slice(dy);
+                dispatch(Multiply(dx, open));
+            });
+            product.copy_from_slice(dy);
+            dispatch(Multiply(product, x));
+            open.copy_from_slice(gate);
+            fill_wide(dgate, &mut out, |dgate| self.0.slope_at(open, product, dgate));
+        }
+    }
+}
+
+/// `to = to ⊙ x`
+struct Multiply<'a, A>(&'a mut [A], &'a [A]);
+
+impl<A: Real> Job for Multiply<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (to, x) in self.0.iter_mut().zip(self.1) {
+            *to *= *x;
+        }
+    }
+}
+
+params! { struct GatedParams { len: u32 } }
+
+fn value_program(function: Function, elem: DType) -> Program {
+    let [math, functions] = function::WGSL;
+    Program::new::<GatedParams>(
+        &[math, functions, include_str!("gated.wgsl"), ELEMENTS],
+        &[("Elem", elem)],
+        &[("FUNCTION", function.id())],
+    )
+}
+
+fn grad_program(function: Function, elem: DType) -> Program {
+    let [math, functions] = function::WGSL;
+    Program::new::<GatedParams>(
+        &[math, functions, include_str!("gated_grad.wgsl"), ELEMENTS],
+        &[("Elem", elem)],
+        &[("FUNCTION", function.id())],
+    )
+}
+
+fn launch(
+    gpu: &Gpu,
+    inputs: &[View<&GpuBuffer>],
+    outputs: &[View<&GpuBuffer>],
+    program: Program,
+) -> Result<()> {
+    let len = outputs[0].spec.len();
+    gpu.launch(Launch {
+        name: OP,
+        program,
+        params: GatedParams { len: len as u32 },
+        inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
+        outputs: &outputs.iter().map(|output| output.data.all()).collect::<Vec<_>>(),
+        groups: len.div_ceil(GROUP),
+        work: len as u64,
+    })
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    Activation::ALL
+        .into_iter()
+        .map(Function::from)
+        .flat_map(|f| [value_program(f, elem), grad_program(f, elem)])
+        .collect()
+}

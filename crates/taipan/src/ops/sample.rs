@@ -1,0 +1,254 @@
+//! Drawing tokens from logits.
+
+use super::topk::TopK;
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::math::Math;
+use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threefry::threefry;
+use crate::dtype::{DType, Element, Float, Real, with_dtype};
+use crate::error::{Result, ensure};
+use crate::gpu::{Gpu, GpuBuffer, LINES, Launch, Program, params, width};
+use crate::kernel::{Kernel, View, run, run_one};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+
+/// How [`Tensor::sample`] draws.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// What logits are divided by: below 1 the likely become likelier. At 0 the largest is taken.
+    pub temperature: f64,
+    /// How many of the largest logits take part, or all of them if there are no more.
+    pub top_k: Option<usize>,
+    /// Draws with different seeds are independent.
+    pub seed: u64,
+    /// Draws with different steps are independent. Count it up from one token to the next.
+    pub step: u64,
+}
+
+/// From all logits as they are, with seed 0, at step 0.
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling { temperature: 1.0, top_k: None, seed: 0, step: 0 }
+    }
+}
+
+impl Tensor {
+    /// A token for each row of logits, drawn with the probabilities `softmax(logits/temperature)`:
+    /// `[…, n]` to `[…]`, of type `u32`. Nothing but the tokens need be read from a GPU.
+    ///
+    /// The same logits, seed and step give the same tokens on every device, but for draws that are decided
+    /// by the last digits. Rows are independent. A logit of −∞ is never drawn, unless there is
+    /// nothing else. In a row whose largest element is NaN or infinite, the first of these is drawn, as by
+    /// [`argmax`](Tensor::argmax).
+    ///
+    /// ```
+    /// use taipan::{Device, Sampling, Tensor};
+    ///
+    /// let logits = Tensor::new(&[0f32, 4.0, 2.0, -1.0], &[1, 4], &Device::Cpu)?;
+    /// let mut sampling = Sampling { top_k: Some(2), seed: 7, ..Sampling::default() };
+    /// for step in 0..100 {
+    ///     sampling.step = step;
+    ///     let token = logits.sample(&sampling)?.item()?;
+    ///     assert!(token == 1.0 || token == 2.0);
+    /// }
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn sample(&self, sampling: &Sampling) -> Result<Tensor> {
+        const OP: &str = "sample";
+        let Sampling { temperature, top_k, .. } = *sampling;
+        self.dtype().ensure_float(OP, "the input")?;
+        ensure!(OP, self.rank() > 0, "the input is [], expected 1 dimension or more");
+        let last = self.rank() - 1;
+        let n = self.shape()[last];
+        ensure!(OP, n > 0, "dimension {last} of {:?} is empty", self.shape());
+        ensure!(
+            OP,
+            temperature.is_finite() && temperature >= 0.0,
+            "the temperature is {temperature}, expected a finite number of 0 or more"
+        );
+        ensure!(OP, top_k != Some(0), "top_k is 0, expected 1 or more");
+        if temperature == 0.0 {
+            return self.argmax(last);
+        }
+        let draw = Draw::new(sampling);
+        match top_k {
+            Some(k) if k < n => {
+                let top = run(&TopK(k), &[self])?;
+                run_one(&draw, &[&top[0], &top[1]])
+            }
+            _ => run_one(&draw, &[self]),
+        }
+    }
+}
+
+/// Gumbel's trick: the largest of `logit/temperature + noise` is at `i` with the probability
+/// `softmax(logits/temperature)[i]`. The inputs are logits `[…, n]` and, unless these are the logits of the tokens
+/// `0..n`, the tokens `[…, n]`.
+struct Draw {
+    /// Of the noise: row and token are the counter.
+    key: [u32; 2],
+    /// 1/temperature, so that f32 can hold it and it is not 0.
+    sharpness: f64,
+}
+
+impl Draw {
+    fn new(sampling: &Sampling) -> Draw {
+        let words = |x: u64| [x as u32, (x >> 32) as u32];
+        Draw {
+            // For one seed, no two steps have the same key.
+            key: threefry(words(sampling.seed), words(sampling.step)),
+            sharpness: (1.0 / sampling.temperature)
+                .clamp(f32::MIN_POSITIVE as f64, f32::MAX as f64),
+        }
+    }
+}
+
+impl Kernel for Draw {
+    fn name(&self) -> &'static str {
+        "sample"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let (n, rows) = inputs[0].shape().split_last().expect("checked by `sample`");
+        let out = Spec::new(self.name(), rows, DType::U32)?;
+        ensure!(self.name(), u32::try_from(*n).is_ok(), "{n} elements exceed a u32 index");
+        let rows = out.len();
+        ensure!(self.name(), u32::try_from(rows).is_ok(), "{rows} rows exceed a u32 index");
+        Ok(vec![out])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        // About so many elements of other kernels take as long as one here.
+        const COST: usize = 16;
+        let n = inputs[0].spec.shape()[outputs[0].spec.shape().len()];
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let x = inputs[0].of::<T>();
+            let tokens = inputs.get(1).map(|tokens| tokens.of::<u32>());
+            for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(COST * n), |start, piece| {
+                for (i, out) in piece.iter_mut().enumerate() {
+                    let at = (start + i) * n..(start + i + 1) * n;
+                    let tokens = tokens.map(|tokens| &tokens[at.clone()]);
+                    let j = self.row(&x[at], tokens, (start + i) as u32);
+                    *out = tokens.map_or(j as u32, |tokens| tokens[j]);
+                }
+            });
+        });
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let rows = outputs[0].spec.len();
+        let n = inputs[0].spec.len() / rows;
+        let tokens = if inputs.len() == 1 { Tokens::All } else { Tokens::Some };
+        gpu.launch(Launch {
+            name: self.name(),
+            program: program(inputs[0].spec.dtype(), tokens, width(n)),
+            params: SampleParams {
+                lines: rows as u32,
+                n: n as u32,
+                key_low: self.key[0],
+                key_high: self.key[1],
+                sharpness: self.sharpness as f32,
+            },
+            inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
+            outputs: &[outputs[0].data.all()],
+            groups: rows,
+            work: 64 * (rows * n) as u64,
+        })
+    }
+}
+
+impl Draw {
+    /// Which element of a row is drawn.
+    fn row<T: Float>(&self, x: &[T], tokens: Option<&[u32]>, row: u32) -> usize {
+        let widen = |first: usize, wide: &mut [T::Acc]| {
+            T::widen(&x[first..][..wide.len()], wide);
+        };
+        let (most, first) = fold::first_largest(x.len(), widen);
+        if !most.to_f64().is_finite() {
+            return first;
+        }
+        let mut numbers = [0; fold::BLOCK];
+        let scores = |first: usize, wide: &mut [T::Acc]| {
+            widen(first, wide);
+            let numbers = &mut numbers[..wide.len()];
+            match tokens {
+                Some(tokens) => numbers.copy_from_slice(&tokens[first..][..wide.len()]),
+                None => numbers.iter_mut().zip(first as u32..).for_each(|(to, j)| *to = j),
+            }
+            let sharpness = T::Acc::of(self.sharpness);
+            dispatch(Scores { x: wide, tokens: numbers, key: self.key, row, most, sharpness });
+        };
+        fold::first_largest(x.len(), scores).1
+    }
+}
+
+/// `x = (x − most)·sharpness + noise`
+struct Scores<'a, A> {
+    x: &'a mut [A],
+    tokens: &'a [u32],
+    key: [u32; 2],
+    row: u32,
+    most: A,
+    sharpness: A,
+}
+
+impl<A: Real> Job for Scores<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (x, token) in self.x.iter_mut().zip(self.tokens) {
+            let noise = gumbel::<I>(threefry(self.key, [*token, self.row])[0]);
+            *x = (*x - self.most) * self.sharpness + A::of(noise as f64);
+        }
+    }
+}
+
+/// `−ln(−ln(1 − w))`, where `w` within (0, 1) has the first 24 digits of the random bits: so many are
+/// converted exactly everywhere. A small `w` makes a large result, and is exact to the last digit.
+#[inline(always)]
+fn gumbel<I: Isa>(bits: u32) -> f32 {
+    let positive = bits | 1;
+    let digits = positive & (0xffff_ff00 >> positive.leading_zeros());
+    let w = digits as f32 * (1.0 / 4294967296.0);
+    -Math::ln::<I>(-Math::ln_1p::<I>(-w))
+}
+
+/// Whose logits a row holds.
+#[derive(Clone, Copy)]
+enum Tokens {
+    All,
+    Some,
+}
+
+params! { struct SampleParams { lines: u32, n: u32, key_low: u32, key_high: u32, sharpness: f32 } }
+
+fn program(elem: DType, tokens: Tokens, width: u32) -> Program {
+    let source = [
+        include_str!("../gpu/math.wgsl"),
+        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/greatest.wgsl"),
+        include_str!("../gpu/threefry.wgsl"),
+        match tokens {
+            Tokens::All => include_str!("sample_all.wgsl"),
+            Tokens::Some => include_str!("sample_some.wgsl"),
+        },
+        include_str!("sample.wgsl"),
+        LINES,
+    ];
+    Program::new::<SampleParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs(elem: DType) -> Vec<Program> {
+    let of = |tokens| crate::gpu::WIDTHS.map(|width| program(elem, tokens, width));
+    [Tokens::All, Tokens::Some].into_iter().flat_map(of).collect()
+}
