@@ -41,7 +41,7 @@ fn tint_accepts_every_shader() {
     std::fs::create_dir_all(&directory).unwrap();
     for (i, text) in texts().into_iter().enumerate() {
         // Chrome wants this line, naga does not know it; in browsers such programs are not used.
-        let subgroups = text.contains("subgroupBroadcast");
+        let subgroups = text.contains("subgroupBroadcast") || text.contains("subgroupAdd");
         let text = if subgroups { format!("enable subgroups;\n{text}") } else { text };
         let path = directory.join(format!("{i}.wgsl"));
         std::fs::write(&path, &text).unwrap();

@@ -1,6 +1,7 @@
 //! The selective scan, forward and backward, and one step of decoding.
 
 mod cpu;
+mod gpu;
 #[path = "../report/mod.rs"]
 mod report;
 
@@ -10,7 +11,7 @@ use taipan::{DType, Device, Hold, Result, Scan, Tensor, selective_scan};
 fn main() -> Result<()> {
     let options = Options::parse();
     match options.device()? {
-        Device::Gpu(_) => todo!(),
+        Device::Gpu(gpu) => gpu::run(&options, &gpu),
         _ => options.with_threads(|| cpu::run(&options)),
     }
 }

@@ -35,6 +35,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         embedding::programs,
         cross_entropy::programs,
         linear::variant::programs,
+        scan::programs,
         conv1d::programs,
         rms_norm::programs,
         gated::programs,

@@ -18,6 +18,9 @@ use crate::kernel::{Kernel, View, run};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
+#[cfg(test)]
+pub(super) use self::gpu::programs;
+
 const OP: &str = "selective_scan";
 
 /// Steps between two states that forward keeps for backward, which computes those in between again.

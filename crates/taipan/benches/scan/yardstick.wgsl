@@ -1,0 +1,197 @@
+// The scan and its gradients as one writes them first: an invocation for each state of each channel walks
+// through time alone. All states are stored, and so are their gradients; everything else is a sum over
+// these, an invocation for each.
+@group(0) @binding(0) var<uniform> sizes: vec4<u32>;               // b, l, d, n
+@group(0) @binding(1) var<storage, read> u: array<f32>;            // [b, l, d]
+@group(0) @binding(2) var<storage, read> delta: array<f32>;        // [b, l, d]
+@group(0) @binding(3) var<storage, read> a_log: array<f32>;        // [d, n]
+@group(0) @binding(4) var<storage, read> bs: array<f32>;           // [b, l, n]
+@group(0) @binding(5) var<storage, read> cs: array<f32>;           // [b, l, n]
+@group(0) @binding(6) var<storage, read> skip: array<f32>;         // [d]
+@group(0) @binding(7) var<storage, read> delta_bias: array<f32>;   // [d]
+@group(0) @binding(8) var<storage, read> z: array<f32>;            // [b, l, d]
+@group(0) @binding(9) var<storage, read> dout: array<f32>;         // [b, l, d]
+@group(0) @binding(10) var<storage, read_write> step: array<f32>;  // [b, l, d]: Δ
+@group(0) @binding(11) var<storage, read_write> h: array<f32>;     // [b, l, d, n]
+@group(0) @binding(12) var<storage, read_write> y: array<f32>;     // [b, l, d], before the gate
+@group(0) @binding(13) var<storage, read_write> out: array<f32>;   // [b, l, d]
+@group(0) @binding(14) var<storage, read_write> dy: array<f32>;    // [b, l, d]
+@group(0) @binding(15) var<storage, read_write> g: array<f32>;     // [b, l, d, n]: dL/dh
+@group(0) @binding(16) var<storage, read_write> du: array<f32>;
+@group(0) @binding(17) var<storage, read_write> ddelta: array<f32>;
+@group(0) @binding(18) var<storage, read_write> da_log: array<f32>;
+@group(0) @binding(19) var<storage, read_write> db: array<f32>;
+@group(0) @binding(20) var<storage, read_write> dc: array<f32>;
+@group(0) @binding(21) var<storage, read_write> dskip: array<f32>;
+@group(0) @binding(22) var<storage, read_write> ddelta_bias: array<f32>;
+@group(0) @binding(23) var<storage, read_write> dz: array<f32>;
+
+fn sigmoid(x: f32) -> f32 {
+    return 1.0 / (1.0 + exp(-x));
+}
+
+// For each of [b, l, d].
+@compute @workgroup_size(64)
+fn step_sizes(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < sizes.x * sizes.y * sizes.z {
+        let x = delta[id.x] + delta_bias[id.x % sizes.z];
+        step[id.x] = max(x, 0.0) + log(1.0 + exp(-abs(x)));
+    }
+}
+
+// For each of [b, d, n].
+@compute @workgroup_size(64)
+fn states(@builtin(global_invocation_id) id: vec3<u32>) {
+    let l = sizes.y;
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < sizes.x * d * n {
+        let k = id.x % n;
+        let channel = id.x / n % d;
+        let entry = id.x / n / d;
+        let a = -exp(a_log[channel * n + k]);
+        var state = 0.0;
+        for (var t = 0u; t < l; t++) {
+            let row = entry * l + t;
+            let size = step[row * d + channel];
+            state = exp(size * a) * state + size * bs[row * n + k] * u[row * d + channel];
+            h[(row * d + channel) * n + k] = state;
+        }
+    }
+}
+
+// For each of [b, l, d].
+@compute @workgroup_size(64)
+fn outputs(@builtin(global_invocation_id) id: vec3<u32>) {
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < sizes.x * sizes.y * d {
+        var sum = skip[id.x % d] * u[id.x];
+        for (var k = 0u; k < n; k++) {
+            sum += cs[id.x / d * n + k] * h[id.x * n + k];
+        }
+        y[id.x] = sum;
+        out[id.x] = sum * z[id.x] * sigmoid(z[id.x]);
+    }
+}
+
+// For each of [b, l, d].
+@compute @workgroup_size(64)
+fn gate(@builtin(global_invocation_id) id: vec3<u32>) {
+    if id.x < sizes.x * sizes.y * sizes.z {
+        let s = sigmoid(z[id.x]);
+        dy[id.x] = dout[id.x] * z[id.x] * s;
+        dz[id.x] = dout[id.x] * y[id.x] * s * (1.0 + z[id.x] * (1.0 - s));
+    }
+}
+
+// For each of [b, d, n].
+@compute @workgroup_size(64)
+fn reverse(@builtin(global_invocation_id) id: vec3<u32>) {
+    let l = sizes.y;
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < sizes.x * d * n {
+        let k = id.x % n;
+        let channel = id.x / n % d;
+        let entry = id.x / n / d;
+        let a = -exp(a_log[channel * n + k]);
+        var carry = 0.0;
+        for (var left = l; left > 0u; left--) {
+            let row = entry * l + left - 1u;
+            let grad = cs[row * n + k] * dy[row * d + channel] + carry;
+            g[(row * d + channel) * n + k] = grad;
+            carry = exp(step[row * d + channel] * a) * grad;
+        }
+    }
+}
+
+// For each of [b, l, d].
+@compute @workgroup_size(64)
+fn input_grads(@builtin(global_invocation_id) id: vec3<u32>) {
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < sizes.x * sizes.y * d {
+        var sum = 0.0;
+        for (var k = 0u; k < n; k++) {
+            sum += g[id.x * n + k] * bs[id.x / d * n + k];
+        }
+        du[id.x] = skip[id.x % d] * dy[id.x] + step[id.x] * sum;
+    }
+}
+
+// For each of [b, l, d].
+@compute @workgroup_size(64)
+fn step_grads(@builtin(global_invocation_id) id: vec3<u32>) {
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < sizes.x * sizes.y * d {
+        let first = id.x / d % sizes.y == 0u;
+        let size = step[id.x];
+        var sum = 0.0;
+        for (var k = 0u; k < n; k++) {
+            let a = -exp(a_log[id.x % d * n + k]);
+            var before = 0.0;
+            if !first {
+                before = h[(id.x - d) * n + k];
+            }
+            let slope = a * exp(size * a) * before + u[id.x] * bs[id.x / d * n + k];
+            sum += g[id.x * n + k] * slope;
+        }
+        ddelta[id.x] = sum * (1.0 - exp(-size));
+    }
+}
+
+// For each of [b, l, n].
+@compute @workgroup_size(64)
+fn row_grads(@builtin(global_invocation_id) id: vec3<u32>) {
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < sizes.x * sizes.y * n {
+        let row = id.x / n;
+        var sum_b = 0.0;
+        var sum_c = 0.0;
+        for (var channel = 0u; channel < d; channel++) {
+            let i = row * d + channel;
+            sum_b += g[i * n + id.x % n] * step[i] * u[i];
+            sum_c += dy[i] * h[i * n + id.x % n];
+        }
+        db[id.x] = sum_b;
+        dc[id.x] = sum_c;
+    }
+}
+
+// For each of [d, n].
+@compute @workgroup_size(64)
+fn rate_grads(@builtin(global_invocation_id) id: vec3<u32>) {
+    let l = sizes.y;
+    let d = sizes.z;
+    let n = sizes.w;
+    if id.x < d * n {
+        let a = -exp(a_log[id.x]);
+        var sum = 0.0;
+        for (var row = 0u; row < sizes.x * l; row++) {
+            if row % l != 0u {
+                let size = step[row * d + id.x / n];
+                sum += g[row * d * n + id.x] * size * exp(size * a) * h[(row - 1u) * d * n + id.x];
+            }
+        }
+        da_log[id.x] = sum * a;
+    }
+}
+
+// For each of [d].
+@compute @workgroup_size(64)
+fn channel_grads(@builtin(global_invocation_id) id: vec3<u32>) {
+    let d = sizes.z;
+    if id.x < d {
+        var sum_skip = 0.0;
+        var sum_bias = 0.0;
+        for (var row = 0u; row < sizes.x * sizes.y; row++) {
+            sum_skip += dy[row * d + id.x] * u[row * d + id.x];
+            sum_bias += ddelta[row * d + id.x];
+        }
+        dskip[id.x] = sum_skip;
+        ddelta_bias[id.x] = sum_bias;
+    }
+}
