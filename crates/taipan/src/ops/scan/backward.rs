@@ -4,15 +4,14 @@ use std::array::from_fn;
 use std::f64::consts::LN_2;
 
 use super::cpu::{
-    DECAYING, EULER, Group, Held, Inputs, LANES, Lanes, Rates, Stage, ZERO_ORDER, columns, gather,
-    hold, per_channel, scatter, sum_lanes,
+    Chunk, Group, Inputs, LANES, Lanes, Rates, Stage, columns, gather, per_channel, scatter,
+    step_sizes, sum_lanes,
 };
-use super::forward::step_sizes;
-use super::{CHUNK, Hold, OP, Optional, SelectiveScan, Sizes, Step, gpu};
+use super::rule::{Held, ZERO_ORDER, hold, with_rule};
+use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, Step, gpu};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
-use crate::cpu::math::Math;
 use crate::cpu::threads::{for_pieces, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
@@ -142,18 +141,7 @@ fn backward<T: Float>(
                 dc,
             });
         }
-        let (inputs, upstream) = (&inputs, &upstream);
-        for_tasks(tasks, sizes.work(), |mut task| match (inputs.hold, inputs.step) {
-            (Hold::Euler, Step::Softplus) => {
-                dispatch(Backward::<_, DECAYING>(inputs, upstream, &mut task))
-            }
-            (Hold::Euler, Step::Plain) => {
-                dispatch(Backward::<_, EULER>(inputs, upstream, &mut task))
-            }
-            (Hold::ZeroOrder, _) => {
-                dispatch(Backward::<_, ZERO_ORDER>(inputs, upstream, &mut task))
-            }
-        });
+        for_tasks(tasks, sizes.work(), |task| chunks(&inputs, &upstream, task));
     }
     let [db, dc, da_log, dstate, dd, ddelta_bias] =
         partial.each_ref().map(|buffer| buffer.of::<T::Acc>());
@@ -194,191 +182,126 @@ fn sum_parts<T: Float>(parts: &[T::Acc], count: usize, out: &mut [T]) {
 }
 
 /// A group's chunks, from the last to the first.
-struct Backward<'a, 'b, T: Float, const RULE: u8>(
-    &'a Inputs<'b, T>,
-    &'a Upstream<'b, T>,
-    &'a mut Task<'b, T>,
-);
+fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
+    let Task { group, mut du, mut ddelta, mut dz, da_log, dstate, dd, ddelta_bias, db, dc } = task;
+    let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
+    let zeros = [T::Acc::ZERO; LANES];
+    let Rates { rates, inverses } = Rates::new(inputs, &group);
+    let (d, bias) = (per_channel(inputs.d, &group), per_channel(inputs.delta_bias, &group));
+    let first = (group.sequence * sizes.d + group.channels.start) * n;
+    let mut sums = Sums {
+        carry: gather(&upstream.dlast[first..], &group, n, T::Acc::ZERO),
+        da: vec![zeros; blocks * n],
+        dd: vec![zeros; blocks],
+        ddelta_bias: vec![zeros; blocks],
+        db: vec![zeros; CHUNK * n],
+        dc: vec![zeros; CHUNK * n],
+    };
+    let [mut u, mut raw, mut size, mut z, mut dy] = [(); 5].map(|()| Stage::new(sizes, &group));
+    let mut grads = Staged { du: Stage::new(sizes, &group), ddelta: Stage::new(sizes, &group) };
+    let mut dz_stage = Stage::new(sizes, &group);
+    let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
+    let mut again = Again::new(n);
 
-impl<T: Float, const RULE: u8> Job for Backward<'_, '_, T, RULE> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Backward(inputs, upstream, task) = self;
-        let (group, sizes, n) = (&task.group, inputs.sizes, inputs.sizes.n);
-        let zeros = || [T::Acc::ZERO; LANES];
-        let Rates { rates, inverses } = Rates::new::<I, _>(inputs, group);
-        let (d, delta_bias) = (per_channel(inputs.d, group), per_channel(inputs.delta_bias, group));
-        // [blocks, n]: ā_{t+1}·g_{t+1}, and the sums for da_log.
-        let first = (group.sequence * sizes.d + group.channels.start) * n;
-        let mut carry = gather(&upstream.dlast[first..], group, n, T::Acc::ZERO);
-        let mut da = vec![zeros(); group.blocks() * n];
-        // [blocks]
-        let [mut dd, mut ddelta_bias] = [(); 2].map(|()| vec![zeros(); group.blocks()]);
-        let [mut u, mut raw, mut size, mut z, mut dout] =
-            [(); 5].map(|()| Stage::new(sizes, group));
-        let [mut du, mut ddelta, mut dz] = [(); 3].map(|()| Stage::new(sizes, group));
-        let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
-        let mut again = Again::new(n);
-        // [CHUNK, n]: sums over blocks, still by lanes.
-        let [mut db, mut dc] = [(); 2].map(|()| vec![zeros(); CHUNK * n]);
-
-        for chunk in (0..sizes.chunks()).rev() {
-            let steps = sizes.chunk(chunk);
-            u.load(inputs.u, sizes, group, &steps);
-            raw.load(inputs.delta, sizes, group, &steps);
-            step_sizes::<I, _>(Step::Plain, &mut raw, &delta_bias);
-            size.lanes.copy_from_slice(&raw.lanes);
-            if inputs.step == Step::Softplus {
-                size.lanes.as_flattened_mut().iter_mut().for_each(|x| *x = x.softplus::<I>());
+    for chunk in (0..sizes.chunks()).rev() {
+        let steps = sizes.chunk(chunk);
+        u.load(inputs.u, sizes, &group, &steps);
+        raw.load(inputs.delta, sizes, &group, &steps);
+        raw.add(&bias);
+        size.lanes.copy_from_slice(&raw.lanes);
+        step_sizes(inputs.step, &mut size);
+        dy.load(upstream.dout, sizes, &group, &steps);
+        if let Some(gate) = inputs.z {
+            z.load(gate, sizes, &group, &steps);
+        }
+        if let Some(earlier) = chunk.checked_sub(1) {
+            for x in [inputs.u, inputs.delta, upstream.dout].into_iter().chain(inputs.z) {
+                Stage::<T::Acc>::prefetch(x, sizes, &group, sizes.chunk(earlier));
             }
-            dout.load(upstream.dout, sizes, group, &steps);
-            if let Some(gate) = inputs.z {
-                z.load(gate, sizes, group, &steps);
+        }
+        let b = inputs.rows(inputs.b, group.sequence, &steps);
+        let c = inputs.rows(inputs.c, group.sequence, &steps);
+        let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
+        sums.db.fill(zeros);
+        sums.dc.fill(zeros);
+        for block in 0..blocks {
+            let row = (group.sequence * sizes.chunks() + chunk) * n;
+            for (k, state) in again.states[..n].iter_mut().enumerate() {
+                let kept = &upstream.kept[(row + k) * sizes.d..][group.channels.clone()];
+                let kept = &kept[group.block(block)];
+                state[..kept.len()].copy_from_slice(kept);
             }
-            if let Some(earlier) = chunk.checked_sub(1) {
-                for x in [inputs.u, inputs.delta, upstream.dout].into_iter().chain(inputs.z) {
-                    Stage::<T::Acc>::prefetch(x, sizes, group, sizes.chunk(earlier));
-                }
-            }
-            let b = inputs.rows(inputs.b, group.sequence, &steps);
-            let c = inputs.rows(inputs.c, group.sequence, &steps);
-            let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
-            db.fill(zeros());
-            dc.fill(zeros());
-            for block in 0..group.blocks() {
-                let (rates, inverses) = (&rates[block * n..][..n], &inverses[block * n..][..n]);
-                let row = (group.sequence * sizes.chunks() + chunk) * n;
-                for (k, state) in again.states[..n].iter_mut().enumerate() {
-                    let kept = &upstream.kept[(row + k) * sizes.d..][group.channels.clone()];
-                    let kept = &kept[group.block(block)];
-                    state[..kept.len()].copy_from_slice(kept);
-                }
-                for (t, step) in steps.clone().enumerate() {
-                    let starts = inputs.starts(group.sequence, step);
-                    let (u, size) = (*u.at(t, block), *size.at(t, block));
-                    let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
-                    let scaled: Lanes<T::Acc> = from_fn(|i| size[i] * u[i]);
-                    let mut y: Lanes<T::Acc> = from_fn(|i| d[block][i] * u[i]);
-                    let (before, after) = again.states.split_at_mut((t + 1) * n);
-                    let before = if starts { &again.zeros[..] } else { &before[t * n..] };
-                    let (before, after) = (&before[..n], &mut after[..n]);
-                    let decays = &mut again.decays[t * n..][..n];
-                    for k in 0..n {
-                        let (rate, inverse, before) = (rates[k], inverses[k], before[k]);
-                        let held: [_; LANES] =
-                            from_fn(|i| hold::<I, _, RULE>(size[i], rate[i], inverse[i]));
-                        decays[k] = from_fn(|i| held[i].decay);
-                        if RULE == ZERO_ORDER {
-                            again.helds[t * n + k] = from_fn(|i| held[i].held);
-                        }
-                        after[k] = from_fn(|i| {
-                            let input =
-                                if RULE == ZERO_ORDER { held[i].held * u[i] } else { scaled[i] };
-                            held[i].decay.fma::<I>(before[i], input * b[k])
-                        });
-                        y = from_fn(|i| c[k].fma::<I>(after[k][i], y[i]));
-                    }
-                    again.y[t] = y;
-                }
-                if inputs.z.is_some() {
-                    for t in 0..steps.len() {
-                        let (z, dout) = (z.at(t, block), dout.at_mut(t, block));
-                        let dz = dz.at_mut(t, block);
-                        for i in 0..LANES {
-                            let gate = z[i].sigmoid::<I>();
-                            dz[i] = dout[i]
-                                * again.y[t][i]
-                                * gate
-                                * (T::Acc::ONE + z[i] * (T::Acc::ONE - gate));
-                            dout[i] *= z[i] * gate;
-                        }
-                    }
-                }
-                let carry = &mut carry[block * n..][..n];
-                let da_chunk = &mut again.da[..n];
-                da_chunk.fill(zeros());
-                for (t, step) in steps.clone().enumerate().rev() {
-                    let starts = inputs.starts(group.sequence, step);
-                    let (u, size, dy) = (*u.at(t, block), *size.at(t, block), *dout.at(t, block));
-                    let (b, c) = (&b[t * n..][..n], &c[t * n..][..n]);
-                    let (before, after) = again.states.split_at((t + 1) * n);
-                    let before = if starts { &again.zeros[..] } else { &before[t * n..] };
-                    let (before, after) = (&before[..n], &after[..n]);
-                    let decays = &again.decays[t * n..][..n];
-                    let (db, dc) = (&mut db[t * n..][..n], &mut dc[t * n..][..n]);
-                    let scaled: Lanes<T::Acc> = from_fn(|i| size[i] * u[i]);
-                    // Σ_n g·b·held, Σ_n g·b·∂held/∂Δ and Σ_n g·ā·h_{t−1}·rate.
-                    let (mut by_input, mut by_size, mut by_decay) = (zeros(), zeros(), zeros());
-                    for k in 0..n {
-                        let (decay, rate) = (decays[k], rates[k]);
-                        let g: Lanes<T::Acc> = from_fn(|i| c[k].fma::<I>(dy[i], carry[k][i]));
-                        dc[k] = from_fn(|i| dy[i].fma::<I>(after[k][i], dc[k][i]));
-                        let decayed: Lanes<T::Acc> = from_fn(|i| g[i] * decay[i]);
-                        let lost: Lanes<T::Acc> = from_fn(|i| decayed[i] * before[k][i]);
-                        by_decay = from_fn(|i| rate[i].fma::<I>(lost[i], by_decay[i]));
-                        da_chunk[k] = from_fn(|i| size[i].fma::<I>(lost[i], da_chunk[k][i]));
-                        carry[k] = decayed;
-                        if RULE == ZERO_ORDER {
-                            let held = again.helds[t * n + k];
-                            let gu: Lanes<T::Acc> = from_fn(|i| g[i] * u[i]);
-                            db[k] = from_fn(|i| gu[i].fma::<I>(held[i], db[k][i]));
-                            by_input = from_fn(|i| (g[i] * b[k]).fma::<I>(held[i], by_input[i]));
-                            by_size = from_fn(|i| decayed[i].fma::<I>(b[k], by_size[i]));
-                            let inverse = inverses[k];
-                            let mut slope = zeros();
-                            for i in 0..LANES {
-                                let held = Held { decay: decay[i], held: held[i] };
-                                slope[i] =
-                                    slope_by_rate::<I, _>(size[i], rate[i], inverse[i], held);
-                            }
-                            da_chunk[k] =
-                                from_fn(|i| (gu[i] * b[k]).fma::<I>(slope[i], da_chunk[k][i]));
-                        } else {
-                            db[k] = from_fn(|i| g[i].fma::<I>(scaled[i], db[k][i]));
-                            by_size = from_fn(|i| g[i].fma::<I>(b[k], by_size[i]));
-                        }
-                    }
-                    if starts {
-                        carry.fill(zeros());
-                    }
-                    if RULE != ZERO_ORDER {
-                        by_input = from_fn(|i| size[i] * by_size[i]);
-                    }
-                    let (du, ddelta) = (du.at_mut(t, block), ddelta.at_mut(t, block));
-                    let raw = raw.at(t, block);
-                    for i in 0..LANES {
-                        du[i] = d[block][i].fma::<I>(dy[i], by_input[i]);
-                        dd[block][i] = dy[i].fma::<I>(u[i], dd[block][i]);
-                        let slope = match inputs.step {
-                            Step::Softplus => raw[i].sigmoid::<I>(),
-                            Step::Plain => T::Acc::ONE,
-                        };
-                        let by_decay = by_decay[i] * T::Acc::of(LN_2);
-                        ddelta[i] = u[i].fma::<I>(by_size[i], by_decay) * slope;
-                        ddelta_bias[block][i] += ddelta[i];
-                    }
-                }
-                fold::add(da[block * n..][..n].as_flattened_mut(), da_chunk.as_flattened());
-            }
-            du.store(&mut task.du[steps.clone()]);
-            ddelta.store(&mut task.ddelta[steps.clone()]);
+            let chunk = Chunk {
+                steps: steps.len(),
+                starts: inputs.starts(group.sequence, &steps),
+                block,
+                u: &u,
+                size: &size,
+                rates: &rates[block * n..][..n],
+                inverses: &inverses[block * n..][..n],
+                b,
+                c,
+                d: d[block],
+            };
+            with_rule!(inputs.rule(), RULE => dispatch(Recompute::<_, RULE>(&chunk, &mut again)));
             if inputs.z.is_some() {
-                dz.store(&mut task.dz[steps.clone()]);
+                dispatch(GateGrad {
+                    chunk: &chunk,
+                    y: &again.y,
+                    z: &z,
+                    dy: &mut dy,
+                    dz: &mut dz_stage,
+                });
             }
-            for (lanes, sums) in [(&db, &mut *task.db), (&dc, &mut *task.dc)] {
-                let sums = &mut sums[steps.start * n..steps.end * n];
-                sums.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = sum_lanes(*lanes));
-            }
+            let (again, sums, grads) = (&mut again, &mut sums, &mut grads);
+            with_rule!(inputs.rule(), RULE => dispatch(Reverse::<_, RULE> {
+                chunk: &chunk, again, dy: &dy, sums, grads
+            }));
         }
-        for (da, rate) in da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {
-            *da *= *rate * T::Acc::of(LN_2);
+        if inputs.step == Step::Softplus {
+            dispatch(SoftplusGrad(raw.lanes.as_flattened(), grads.ddelta.lanes.as_flattened_mut()));
         }
-        scatter(&da, n, task.da_log);
-        scatter(&carry, n, task.dstate);
-        task.dd.copy_from_slice(&dd.as_flattened()[..task.dd.len()]);
-        task.ddelta_bias.copy_from_slice(&ddelta_bias.as_flattened()[..task.dd.len()]);
+        for row in grads.ddelta.lanes.chunks(blocks).take(steps.len()) {
+            fold::add(sums.ddelta_bias.as_flattened_mut(), row.as_flattened());
+        }
+        grads.du.store(&mut du[steps.clone()]);
+        grads.ddelta.store(&mut ddelta[steps.clone()]);
+        if inputs.z.is_some() {
+            dz_stage.store(&mut dz[steps.clone()]);
+        }
+        for (lanes, out) in [(&sums.db, &mut *db), (&sums.dc, &mut *dc)] {
+            let out = &mut out[steps.start * n..steps.end * n];
+            out.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = sum_lanes(*lanes));
+        }
     }
+    for (da, rate) in sums.da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {
+        *da *= *rate * T::Acc::of(LN_2);
+    }
+    scatter(&sums.da, n, da_log);
+    scatter(&sums.carry, n, dstate);
+    dd.copy_from_slice(&sums.dd.as_flattened()[..dd.len()]);
+    ddelta_bias.copy_from_slice(&sums.ddelta_bias.as_flattened()[..dd.len()]);
+}
+
+/// What is summed while a group's chunks go by.
+struct Sums<A> {
+    /// `[blocks, n]`: `ā_{t+1}·g_{t+1}`, from chunk to chunk.
+    carry: Vec<Lanes<A>>,
+    /// `[blocks, n]`
+    da: Vec<Lanes<A>>,
+    /// `[blocks]`
+    dd: Vec<Lanes<A>>,
+    ddelta_bias: Vec<Lanes<A>>,
+    /// `[CHUNK, n]`: over blocks, still by lanes.
+    db: Vec<Lanes<A>>,
+    dc: Vec<Lanes<A>>,
+}
+
+/// The gradients of a chunk.
+struct Staged<A> {
+    du: Stage<A>,
+    /// dΔ until it is complete.
+    ddelta: Stage<A>,
 }
 
 /// What backward computes again of forward, for a chunk of a block.
@@ -407,6 +330,157 @@ impl<A: Real> Again<A> {
             y: [[A::ZERO; LANES]; CHUNK],
             da: lanes(n),
             zeros: lanes(n),
+        }
+    }
+}
+
+/// From the states before the chunk.
+struct Recompute<'a, A, const RULE: u8>(&'a Chunk<'a, A>, &'a mut Again<A>);
+
+impl<A: Real, const RULE: u8> Job for Recompute<'_, A, RULE> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Recompute(chunk, again) = self;
+        let (block, n) = (chunk.block, chunk.n());
+        let (rates, inverses) = (&chunk.rates[..n], &chunk.inverses[..n]);
+        for t in 0..chunk.steps {
+            let (u, size) = (*chunk.u.at(t, block), *chunk.size.at(t, block));
+            let (b, c) = chunk.rows(t);
+            let (before, after) = again.states.split_at_mut((t + 1) * n);
+            let before = if chunk.starts[t] { &again.zeros[..] } else { &before[t * n..] };
+            let (before, after) = (&before[..n], &mut after[..n]);
+            let decays = &mut again.decays[t * n..][..n];
+            let scaled: Lanes<A> = from_fn(|i| size[i] * u[i]);
+            let mut y: Lanes<A> = from_fn(|i| chunk.d[i] * u[i]);
+            for k in 0..n {
+                let (rate, inverse, before) = (rates[k], inverses[k], before[k]);
+                let held: [_; LANES] =
+                    from_fn(|i| hold::<I, _, RULE>(size[i], rate[i], inverse[i]));
+                decays[k] = from_fn(|i| held[i].decay);
+                if RULE == ZERO_ORDER {
+                    again.helds[t * n + k] = from_fn(|i| held[i].held);
+                }
+                after[k] = from_fn(|i| {
+                    let input = if RULE == ZERO_ORDER { held[i].held * u[i] } else { scaled[i] };
+                    held[i].decay.fma::<I>(before[i], input * b[k])
+                });
+                y = from_fn(|i| c[k].fma::<I>(after[k][i], y[i]));
+            }
+            again.y[t] = y;
+        }
+    }
+}
+
+/// `dz = dy·y·silu'(z)` and `dy = dy·silu(z)`
+struct GateGrad<'a, A> {
+    chunk: &'a Chunk<'a, A>,
+    y: &'a [Lanes<A>; CHUNK],
+    z: &'a Stage<A>,
+    dy: &'a mut Stage<A>,
+    dz: &'a mut Stage<A>,
+}
+
+impl<A: Real> Job for GateGrad<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let GateGrad { chunk, y, z, dy, dz } = self;
+        for t in 0..chunk.steps {
+            let (z, y) = (z.at(t, chunk.block), &y[t]);
+            let (dy, dz) = (dy.at_mut(t, chunk.block), dz.at_mut(t, chunk.block));
+            for i in 0..LANES {
+                let gate = z[i].sigmoid::<I>();
+                dz[i] = dy[i] * y[i] * gate * (A::ONE + z[i] * (A::ONE - gate));
+                dy[i] *= z[i] * gate;
+            }
+        }
+    }
+}
+
+/// `dx = dx·softplus'(x)`
+struct SoftplusGrad<'a, A>(&'a [A], &'a mut [A]);
+
+impl<A: Real> Job for SoftplusGrad<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (x, dx) in self.0.iter().zip(self.1) {
+            *dx *= x.sigmoid::<I>();
+        }
+    }
+}
+
+/// The gradients of a chunk, step by step from its end.
+struct Reverse<'a, A, const RULE: u8> {
+    chunk: &'a Chunk<'a, A>,
+    again: &'a mut Again<A>,
+    dy: &'a Stage<A>,
+    sums: &'a mut Sums<A>,
+    grads: &'a mut Staged<A>,
+}
+
+impl<A: Real, const RULE: u8> Job for Reverse<'_, A, RULE> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Reverse { chunk, again, dy, sums, grads } = self;
+        let (block, n, zeros) = (chunk.block, chunk.n(), [A::ZERO; LANES]);
+        let (rates, inverses) = (&chunk.rates[..n], &chunk.inverses[..n]);
+        let carry = &mut sums.carry[block * n..][..n];
+        let da = &mut again.da[..n];
+        da.fill(zeros);
+        for t in (0..chunk.steps).rev() {
+            let (u, size) = (*chunk.u.at(t, block), *chunk.size.at(t, block));
+            let dy = *dy.at(t, block);
+            let (b, c) = chunk.rows(t);
+            let (before, after) = again.states.split_at((t + 1) * n);
+            let before = if chunk.starts[t] { &again.zeros[..] } else { &before[t * n..] };
+            let (before, after) = (&before[..n], &after[..n]);
+            let decays = &again.decays[t * n..][..n];
+            let (db, dc) = (&mut sums.db[t * n..][..n], &mut sums.dc[t * n..][..n]);
+            let scaled: Lanes<A> = from_fn(|i| size[i] * u[i]);
+            // Σ_n g·b·held, Σ_n g·b·∂held/∂Δ and Σ_n g·ā·h_{t−1}·rate.
+            let (mut by_input, mut by_size, mut by_decay) = (zeros, zeros, zeros);
+            for k in 0..n {
+                let (decay, rate) = (decays[k], rates[k]);
+                let g: Lanes<A> = from_fn(|i| c[k].fma::<I>(dy[i], carry[k][i]));
+                dc[k] = from_fn(|i| dy[i].fma::<I>(after[k][i], dc[k][i]));
+                let decayed: Lanes<A> = from_fn(|i| g[i] * decay[i]);
+                let lost: Lanes<A> = from_fn(|i| decayed[i] * before[k][i]);
+                by_decay = from_fn(|i| rate[i].fma::<I>(lost[i], by_decay[i]));
+                da[k] = from_fn(|i| size[i].fma::<I>(lost[i], da[k][i]));
+                carry[k] = decayed;
+                if RULE == ZERO_ORDER {
+                    let (held, inverse) = (again.helds[t * n + k], inverses[k]);
+                    let gu: Lanes<A> = from_fn(|i| g[i] * u[i]);
+                    db[k] = from_fn(|i| gu[i].fma::<I>(held[i], db[k][i]));
+                    by_input = from_fn(|i| (g[i] * b[k]).fma::<I>(held[i], by_input[i]));
+                    by_size = from_fn(|i| decayed[i].fma::<I>(b[k], by_size[i]));
+                    let mut slope = zeros;
+                    for i in 0..LANES {
+                        let held = Held { decay: decay[i], held: held[i] };
+                        slope[i] = slope_by_rate::<I, _>(size[i], rate[i], inverse[i], held);
+                    }
+                    da[k] = from_fn(|i| (gu[i] * b[k]).fma::<I>(slope[i], da[k][i]));
+                } else {
+                    db[k] = from_fn(|i| g[i].fma::<I>(scaled[i], db[k][i]));
+                    by_size = from_fn(|i| g[i].fma::<I>(b[k], by_size[i]));
+                }
+            }
+            if chunk.starts[t] {
+                carry.fill(zeros);
+            }
+            if RULE != ZERO_ORDER {
+                by_input = from_fn(|i| size[i] * by_size[i]);
+            }
+            *grads.du.at_mut(t, block) = from_fn(|i| chunk.d[i].fma::<I>(dy[i], by_input[i]));
+            *grads.ddelta.at_mut(t, block) =
+                from_fn(|i| u[i].fma::<I>(by_size[i], by_decay[i] * A::of(LN_2)));
+            sums.dd[block] = from_fn(|i| dy[i].fma::<I>(u[i], sums.dd[block][i]));
+        }
+        for (sum, da) in sums.da[block * n..][..n].iter_mut().zip(da) {
+            *sum = from_fn(|i| sum[i] + da[i]);
         }
     }
 }

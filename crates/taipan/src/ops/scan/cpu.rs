@@ -5,12 +5,13 @@
 //! and leave chunk by chunk, through a [`Stage`], where they are widened and padded to whole
 //! blocks.
 
-use std::f64::consts::LOG2_E;
 use std::ops::Range;
 
+use super::rule::{Rule, inverse, rates_of};
 use super::{CHUNK, Hold, Optional, SelectiveScan, Sizes, Step};
 use crate::cpu::CpuBuffer;
-use crate::cpu::isa::Isa;
+use crate::cpu::fold;
+use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::GRAIN;
 use crate::dtype::{Float, Real};
@@ -28,9 +29,6 @@ const STAGED: usize = 2048;
 /// Groups that keep the threads of a large machine busy. Each has partial sums of its own in
 /// backward, so that there should not be many more.
 const ENOUGH_GROUPS: usize = 64;
-
-/// Below this `a_log`, `exp(Δ·A)` is 1 in any case, and `1/A` could be infinite.
-const LEAST_A_LOG: f64 = -80.0;
 
 /// The inputs of a scan.
 pub(super) struct Inputs<'a, T: Float> {
@@ -69,10 +67,20 @@ impl<'a, T: Float> Inputs<'a, T> {
         }
     }
 
-    /// Whether a new sequence starts at a step.
-    #[inline(always)]
-    pub(super) fn starts(&self, sequence: usize, t: usize) -> bool {
-        self.starts.is_some_and(|starts| starts[sequence * self.sizes.l + t] != 0)
+    /// Which of the three rules of [`hold`](super::rule::hold) it is.
+    pub(super) fn rule(&self) -> Rule {
+        match (self.hold, self.step) {
+            (Hold::Euler, Step::Softplus) => Rule::Decaying,
+            (Hold::Euler, Step::Plain) => Rule::Euler,
+            (Hold::ZeroOrder, _) => Rule::ZeroOrder,
+        }
+    }
+
+    /// Where in a chunk a new sequence starts.
+    pub(super) fn starts(&self, sequence: usize, chunk: &Range<usize>) -> [bool; CHUNK] {
+        let first = sequence * self.sizes.l + chunk.start;
+        let starts = self.starts.map_or(&[][..], |starts| &starts[first..][..chunk.len()]);
+        std::array::from_fn(|t| starts.get(t).is_some_and(|start| *start != 0))
     }
 
     /// Rows of a `[b, l, n]` tensor that belong to a chunk.
@@ -184,11 +192,17 @@ impl<A: Real> Stage<A> {
     }
 
     /// Ask for a chunk before it is needed.
-    #[inline(always)]
     pub(super) fn prefetch<T>(x: &[T], sizes: Sizes, group: &Group, chunk: Range<usize>) {
         for t in chunk {
             let at = (group.sequence * sizes.l + t) * sizes.d;
             prefetch(&x[at + group.channels.start..at + group.channels.end]);
+        }
+    }
+
+    /// Add to each row.
+    pub(super) fn add(&mut self, row: &[Lanes<A>]) {
+        for lanes in self.lanes.chunks_mut(self.blocks) {
+            fold::add(lanes.as_flattened_mut(), row.as_flattened());
         }
     }
 
@@ -242,72 +256,53 @@ pub(super) fn scatter<A: Real>(lanes: &[Lanes<A>], n: usize, x: &mut [A]) {
 
 /// How fast the states of a group decay, `[blocks, n]`.
 pub(super) struct Rates<A> {
-    /// See [`rate`].
+    /// See [`rate`](super::rule::rate).
     pub(super) rates: Vec<Lanes<A>>,
     /// `1/A`, for zero-order hold.
     pub(super) inverses: Vec<Lanes<A>>,
 }
 
 impl<A: Real> Rates<A> {
-    #[inline(always)]
-    pub(super) fn new<I: Isa, T: Float<Acc = A>>(inputs: &Inputs<T>, group: &Group) -> Rates<A> {
+    pub(super) fn new<T: Float<Acc = A>>(inputs: &Inputs<T>, group: &Group) -> Rates<A> {
         let n = inputs.sizes.n;
         let a_log = &inputs.a_log[group.channels.start * n..group.channels.end * n];
         let mut rates = gather(a_log, group, n, A::ZERO);
-        let mut inverses = rates.clone();
-        let both = rates.as_flattened_mut().iter_mut().zip(inverses.as_flattened_mut());
-        for (a, inverted) in both {
-            *a = rate::<I, _>(*a);
-            *inverted = inverse(*a);
-        }
+        rates_of(rates.as_flattened_mut());
+        let inverses = rates.iter().map(|rates| rates.map(inverse)).collect();
         Rates { rates, inverses }
     }
 }
 
-/// `A·log₂e` where `A = −exp(a_log)`, so that `exp(Δ·A)` is a power of 2.
-#[inline(always)]
-pub(super) fn rate<I: Isa, A: Real>(a_log: A) -> A {
-    let least = A::of(LEAST_A_LOG);
-    let a_log = if a_log < least { least } else { a_log };
-    -a_log.exp::<I>() * A::of(LOG2_E)
+/// A chunk of a block: what both directions read of it.
+pub(super) struct Chunk<'a, A> {
+    /// How many steps it has.
+    pub(super) steps: usize,
+    /// Where a new sequence starts.
+    pub(super) starts: [bool; CHUNK],
+    pub(super) block: usize,
+    pub(super) u: &'a Stage<A>,
+    /// Δ
+    pub(super) size: &'a Stage<A>,
+    /// `[n]`
+    pub(super) rates: &'a [Lanes<A>],
+    pub(super) inverses: &'a [Lanes<A>],
+    /// `[steps, n]`
+    pub(super) b: &'a [A],
+    pub(super) c: &'a [A],
+    pub(super) d: Lanes<A>,
 }
 
-/// `1/A`, from the [`rate`].
-#[inline(always)]
-pub(super) fn inverse<A: Real>(rate: A) -> A {
-    A::of(LOG2_E) / rate
-}
-
-/// What happens during a step of size Δ to a state with a [`rate`].
-#[derive(Clone, Copy)]
-pub(super) struct Held<A> {
-    /// `ā = exp(Δ·A)`
-    pub(super) decay: A,
-    /// `b̄ = held·B`: Δ, or `(ā − 1)/A`.
-    pub(super) held: A,
-}
-
-/// Euler's rule with steps that are not negative, so that no state grows.
-pub(super) const DECAYING: u8 = 0;
-/// Euler's rule with any steps.
-pub(super) const EULER: u8 = 1;
-/// Zero-order hold with any steps; it alone reads `inverse`.
-pub(super) const ZERO_ORDER: u8 = 2;
-
-/// A step by one of the three.
-#[inline(always)]
-pub(super) fn hold<I: Isa, A: Real, const RULE: u8>(size: A, rate: A, inverse: A) -> Held<A> {
-    if RULE == DECAYING {
-        return Held { decay: (size * rate).exp2_nonpositive::<I>(), held: size };
+impl<A: Real> Chunk<'_, A> {
+    pub(super) fn n(&self) -> usize {
+        self.rates.len()
     }
-    let (power, m) = (size * rate).exp2_parts::<I>();
-    let decay = (A::ONE + m) * power;
-    if RULE == EULER {
-        return Held { decay, held: size };
+
+    /// Rows of `b` and `c`.
+    #[inline(always)]
+    pub(super) fn rows(&self, t: usize) -> (&[A], &[A]) {
+        let n = self.rates.len();
+        (&self.b[t * n..][..n], &self.c[t * n..][..n])
     }
-    // Beyond 1 there is nothing to cancel, and far beyond 2ⁿ is infinite.
-    let exp_m1 = if power > A::ONE { decay - A::ONE } else { power.fma::<I>(m, power - A::ONE) };
-    Held { decay, held: exp_m1 * inverse }
 }
 
 /// The sum of the lanes, in pairs.
@@ -321,4 +316,23 @@ pub(super) fn sum_lanes<A: Real>(mut lanes: Lanes<A>) -> A {
         width /= 2;
     }
     lanes[0]
+}
+
+/// `Δ` from the staged `delta + delta_bias`, if that is not it already.
+pub(super) fn step_sizes<A: Real>(step: Step, delta: &mut Stage<A>) {
+    if step == Step::Softplus {
+        dispatch(Softplus(delta.lanes.as_flattened_mut()));
+    }
+}
+
+struct Softplus<'a, A>(&'a mut [A]);
+
+impl<A: Real> Job for Softplus<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for x in self.0 {
+            *x = x.softplus::<I>();
+        }
+    }
 }

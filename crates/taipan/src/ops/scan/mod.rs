@@ -7,6 +7,7 @@ mod backward;
 mod cpu;
 mod forward;
 mod gpu;
+mod rule;
 
 use self::backward::ScanGrad;
 use crate::DType;
