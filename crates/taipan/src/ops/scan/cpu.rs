@@ -12,7 +12,6 @@ use super::{CHUNK, Hold, Optional, SelectiveScan, Sizes, Step};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
-use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::GRAIN;
 use crate::dtype::{Float, Real};
 use crate::kernel::View;
@@ -188,14 +187,6 @@ impl<A: Real> Stage<A> {
             let at = (group.sequence * sizes.l + t) * sizes.d;
             let x = &x[at + group.channels.start..at + group.channels.end];
             T::widen(x, &mut row.as_flattened_mut()[..x.len()]);
-        }
-    }
-
-    /// Ask for a chunk before it is needed.
-    pub(super) fn prefetch<T>(x: &[T], sizes: Sizes, group: &Group, chunk: Range<usize>) {
-        for t in chunk {
-            let at = (group.sequence * sizes.l + t) * sizes.d;
-            prefetch(&x[at + group.channels.start..at + group.channels.end]);
         }
     }
 

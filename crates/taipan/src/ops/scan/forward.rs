@@ -10,7 +10,6 @@ use super::rule::{ZERO_ORDER, hold, inverse, rates_of, with_rule};
 use super::{CHUNK, SelectiveScan};
 use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, dispatch};
-use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
@@ -78,12 +77,8 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
             }
         }
         let steps = sizes.chunk(chunk);
-        y[steps.clone()].iter().for_each(|y| prefetch(y));
         u.load(inputs.u, sizes, &group, &steps);
         size.load(inputs.delta, sizes, &group, &steps);
-        for x in [inputs.u, inputs.delta].into_iter().chain(inputs.z) {
-            Stage::<T::Acc>::prefetch(x, sizes, &group, sizes.chunk(chunk + 1));
-        }
         size.add(&delta_bias);
         step_sizes(inputs.step, &mut size);
         let b = inputs.rows(inputs.b, group.sequence, &steps);
@@ -230,24 +225,32 @@ impl<A: Real, const RULE: u8> Job for ByRule<'_, A, RULE> {
     fn run<I: Isa>(self) {
         let OneStep { n, u, size, d, out, rates, states, b, c } = self.0;
         let channels = rates.chunks_exact(n).zip(states.chunks_exact_mut(n));
-        for (channel, (rates, states)) in channels.enumerate() {
-            let (u, size) = (u[channel], size[channel]);
-            let mut sums = [A::ZERO; LANES];
+        for ((rates, states), (u, size)) in channels.zip(u.iter().zip(size)) {
             let (whole_rates, rest_rates) = rates.as_chunks::<LANES>();
             let (whole, rest) = states.as_chunks_mut::<LANES>();
-            for (k, (rates, states)) in whole_rates.iter().zip(whole).enumerate() {
-                advance::<I, _, RULE>([size, u], rates, &b[k], states);
-                sums = from_fn(|i| c[k][i].fma::<I>(states[i], sums[i]));
+            for ((rates, states), b) in whole_rates.iter().zip(whole).zip(b) {
+                advance::<I, _, RULE>([*size, *u], rates, b, states);
             }
             if !rest.is_empty() {
-                let (k, [mut rates, mut states]) = (whole_rates.len(), [[-A::ONE; LANES]; 2]);
+                let [mut rates, mut states] = [[-A::ONE; LANES]; 2];
                 rates[..rest.len()].copy_from_slice(rest_rates);
                 states[..rest.len()].copy_from_slice(rest);
-                advance::<I, _, RULE>([size, u], &rates, &b[k], &mut states);
-                sums = from_fn(|i| c[k][i].fma::<I>(states[i], sums[i]));
+                advance::<I, _, RULE>([*size, *u], &rates, &b[whole_rates.len()], &mut states);
                 rest.copy_from_slice(&states[..rest.len()]);
             }
-            out[channel] = d[channel].fma::<I>(u, sum_lanes(sums));
+        }
+        // What was just stored is better read a while later.
+        let results = states.chunks_exact(n).zip(out).zip(u.iter().zip(d));
+        for ((states, out), (u, d)) in results {
+            let (whole, rest) = states.as_chunks::<LANES>();
+            let mut sums = [A::ZERO; LANES];
+            for (states, c) in whole.iter().zip(c) {
+                sums = from_fn(|i| c[i].fma::<I>(states[i], sums[i]));
+            }
+            for (i, state) in rest.iter().enumerate() {
+                sums[i] = c[whole.len()][i].fma::<I>(*state, sums[i]);
+            }
+            *out = d.fma::<I>(*u, sum_lanes(sums));
         }
     }
 }
@@ -260,8 +263,8 @@ fn advance<I: Isa, A: Real, const RULE: u8>(
     b: &Lanes<A>,
     states: &mut Lanes<A>,
 ) {
-    *states = from_fn(|i| {
+    for i in 0..LANES {
         let held = hold::<I, _, RULE>(size, rates[i], inverse(rates[i]));
-        held.decay.fma::<I>(states[i], held.held * u * b[i])
-    });
+        states[i] = held.decay.fma::<I>(states[i], held.held * u * b[i]);
+    }
 }
