@@ -415,7 +415,7 @@ pub(super) fn backward(
     scanner.elements(
         Stage::Finish,
         ScanParams { len: (b * n * d) as u32, ..base },
-        &[packed, sums.all(), carries.all()],
+        &[sums.all(), carries.all()],
         &[outputs[2].data.all(), dd, ddelta_bias, dstate],
     )
 }
