@@ -16,7 +16,7 @@ const WIDTH: usize = 32;
 const VECTOR: usize = 2;
 
 /// The most bytes for parts of `db` and `dc`, which are otherwise computed some rows at a time.
-const MOST_PARTS: usize = 32 << 20;
+const MOST_PARTS: usize = 16 << 20;
 
 params! {
     struct ScanParams {
