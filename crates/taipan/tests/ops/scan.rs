@@ -424,3 +424,24 @@ fn extremes() -> Result<()> {
     }
     Ok(())
 }
+
+/// So many rows and states that a GPU sums `db` and `dc` some rows at a time.
+#[test]
+fn many_rows_of_many_states() -> Result<()> {
+    let sizes @ [b, l, d, n] = [2, 1100, 1, 256];
+    let form = full(Hold::Euler, Step::Softplus);
+    let inputs = drawn("many", sizes, &form);
+    let mut random = Random::named("upstreams");
+    let dy = random.draw(&input(&[b, l, d]));
+    let dlast = random.draw(&input(&[b, d, n]));
+    let want = Scanned::new(&form, &inputs, &dy, &dlast, &Device::Cpu)?;
+    for device in &devices() {
+        let got = Scanned::new(&form, &inputs, &dy, &dlast, device)?;
+        expect_close("y", &got.y, &want.y);
+        expect_close("last", &got.last, &want.last);
+        for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {
+            expect_close(&format!("gradient {i}"), got, want);
+        }
+    }
+    Ok(())
+}

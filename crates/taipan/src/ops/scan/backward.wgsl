@@ -7,15 +7,15 @@
 // Step sizes, which become ddelta, and dy, which becomes du: both [b, l, d].
 @group(0) @binding(3) var<storage, read_write> ddelta: array<f32>;
 @group(0) @binding(4) var<storage, read_write> du: array<f32>;
-// [b, chunks, n + 2, d]: what comes from the chunk behind becomes what the chunk adds to dA, and then to dd and
+// [b, chunks, n + 2, d]: what comes from the chunk behind becomes what the chunk adds to da_log, and then to dd and
 // ddelta_bias. Behind it dstate, [b, n, d].
 @group(0) @binding(5) var<storage, read_write> carries: array<f32>;
 @group(0) @binding(6) var<storage, read_write> parts: array<f32>;  // of db and dc, each [parts, p.part_rows, n]
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;      // [b, l, d], before the gate
 @group(1) @binding(0) var<uniform> p: Params;
 
-// ∂held/∂A = (Δ·ā − held)/A = Δ²·φ₁'(Δ·A) with zero-order hold, where φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!: near 0 the
-// difference would cancel.
+// A·∂held/∂A = Δ·ā − held = Δ·x·φ₁'(x) with zero-order hold, where x = Δ·A and φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!: near 0
+// the difference would cancel.
 fn slope_by_rate(size: Lanes, rate: Lanes, step: Held) -> Lanes {
     let x = size * rate;
     var series = Lanes(9.0 / 3628800.0);
@@ -27,8 +27,7 @@ fn slope_by_rate(size: Lanes, rate: Lanes, step: Held) -> Lanes {
     series = fma(series, x, Lanes(3.0 / 24.0));
     series = fma(series, x, Lanes(2.0 / 6.0));
     series = fma(series, x, Lanes(0.5));
-    let far = (size * step.decay - step.held) / rate;
-    return select(far, size * size * series, abs(x) < Lanes(0.5));
+    return select(size * step.decay - step.held, size * x * series, abs(x) < Lanes(0.5));
 }
 
 @compute @workgroup_size(WIDTH)
@@ -98,18 +97,18 @@ fn main(
                 let h = fma(input, Lanes(b), decayed[t]);
                 let g = fma(Lanes(c), dys[t], carry);
                 ys[t] = fma(Lanes(c), h, ys[t]);
-                let lost = g * decayed[t];
+                let lost = rate * (g * decayed[t]);
                 da = fma(sizes[t], lost, da);
                 let gb = g * b;
                 carry = decays[t] * g;
                 if ZERO_ORDER == 1u {
                     let step = Held(decays[t], helds[t]);
                     by_input[t] = fma(gb, step.held, by_input[t]);
-                    by_size[t] = fma(rate, lost, by_size[t]) + us[t] * carry * b;
+                    by_size[t] += lost + us[t] * carry * b;
                     da = fma(us[t] * gb, slope_by_rate(sizes[t], rate, step), da);
                 } else {
                     by_input[t] += gb;
-                    by_size[t] = fma(rate, lost, by_size[t]);
+                    by_size[t] += lost;
                 }
                 if STARTING == 1u {
                     carry = select(carry, Lanes(), (starts & (1u << u32(t))) != 0u);

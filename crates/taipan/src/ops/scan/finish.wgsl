@@ -1,12 +1,11 @@
-// The gradients of what belongs to channels, in the order of their tensors: from dA, dd and ddelta_bias,
+// The gradients of what belongs to channels, in the order of their tensors: from da_log, dd and ddelta_bias,
 // [n + 2, d], and from dstate, which lies behind the carries. One element of each per invocation.
-@group(0) @binding(0) var<storage, read> packed: array<f32>;
-@group(0) @binding(1) var<storage, read> sums: array<f32>;     // [n + 2, d]
-@group(0) @binding(2) var<storage, read> carries: array<f32>;  // [b, chunks, n + 2, d], and [b, n, d]
-@group(0) @binding(3) var<storage, read_write> da_log: array<f32>;       // [d, n]
-@group(0) @binding(4) var<storage, read_write> dd: array<f32>;           // [d]
-@group(0) @binding(5) var<storage, read_write> ddelta_bias: array<f32>;  // [d]
-@group(0) @binding(6) var<storage, read_write> dstate: array<f32>;       // [b, d, n]
+@group(0) @binding(0) var<storage, read> sums: array<f32>;     // [n + 2, d]
+@group(0) @binding(1) var<storage, read> carries: array<f32>;  // [b, chunks, n + 2, d], and [b, n, d]
+@group(0) @binding(2) var<storage, read_write> da_log: array<f32>;       // [d, n]
+@group(0) @binding(3) var<storage, read_write> dd: array<f32>;           // [d]
+@group(0) @binding(4) var<storage, read_write> ddelta_bias: array<f32>;  // [d]
+@group(0) @binding(5) var<storage, read_write> dstate: array<f32>;       // [b, d, n]
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
@@ -14,8 +13,7 @@ fn element(i: u32) {
     let c = i / p.n % p.d;
     let entry = i / p.n / p.d;
     if entry == 0u {
-        let at = rate_at(j, c);
-        da_log[i] = packed[at] * sums[at];
+        da_log[i] = sums[j * p.d + c];
     }
     if i < p.d && given(SKIP) {
         dd[i] = sums[p.n * p.d + i];

@@ -16,7 +16,7 @@ const WIDTH: usize = 32;
 const VECTOR: usize = 2;
 
 /// The most bytes for parts of `db` and `dc`, which are otherwise computed some rows at a time.
-const MOST_PARTS: usize = 32 << 20;
+const MOST_PARTS: usize = 16 << 20;
 
 params! {
     struct ScanParams {
@@ -415,7 +415,7 @@ pub(super) fn backward(
     scanner.elements(
         Stage::Finish,
         ScanParams { len: (b * n * d) as u32, ..base },
-        &[packed, sums.all(), carries.all()],
+        &[sums.all(), carries.all()],
         &[outputs[2].data.all(), dd, ddelta_bias, dstate],
     )
 }
