@@ -13,3 +13,16 @@ pub(crate) fn prefetch<T>(data: &[T]) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = data;
 }
+
+/// The same for what is needed only after a while: the first level of the cache keeps what it has.
+#[inline(always)]
+pub(crate) fn prefetch_for_later<T>(data: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in data.chunks(64 / size_of::<T>()) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: as above.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = data;
+}

@@ -214,6 +214,11 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
         if let Some(gate) = inputs.z {
             z.load(gate, sizes, &group, &steps);
         }
+        if let Some(earlier) = chunk.checked_sub(1) {
+            for x in [inputs.u, inputs.delta, upstream.dout].into_iter().chain(inputs.z) {
+                inputs.prefetch(x, &group, sizes.chunk(earlier));
+            }
+        }
         let b = inputs.rows(inputs.b, group.sequence, &steps);
         let c = inputs.rows(inputs.c, group.sequence, &steps);
         let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));

@@ -12,6 +12,7 @@ use super::{CHUNK, Hold, Optional, SelectiveScan, Sizes, Step};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::prefetch::prefetch_for_later;
 use crate::cpu::threads::GRAIN;
 use crate::dtype::{Float, Real};
 use crate::kernel::View;
@@ -23,11 +24,11 @@ pub(super) const LANES: usize = 16;
 pub(super) type Lanes<A> = [A; LANES];
 
 /// The most numbers of a [`Stage`], which should stay in the cache.
-const STAGED: usize = 2048;
+const STAGED: usize = 4096;
 
 /// Groups that keep the threads of a large machine busy. Each has partial sums of its own in
 /// backward, so that there should not be many more.
-const ENOUGH_GROUPS: usize = 64;
+const ENOUGH_GROUPS: usize = 32;
 
 /// The inputs of a scan.
 pub(super) struct Inputs<'a, T: Float> {
@@ -80,6 +81,15 @@ impl<'a, T: Float> Inputs<'a, T> {
         let first = sequence * self.sizes.l + chunk.start;
         let starts = self.starts.map_or(&[][..], |starts| &starts[first..][..chunk.len()]);
         std::array::from_fn(|t| starts.get(t).is_some_and(|start| *start != 0))
+    }
+
+    /// Ask for a group's part of a chunk of a `[b, l, d]` tensor, before it is its turn.
+    pub(super) fn prefetch(&self, x: &[T], group: &Group, chunk: Range<usize>) {
+        let Sizes { l, d, .. } = self.sizes;
+        for t in chunk {
+            let at = (group.sequence * l + t) * d;
+            prefetch_for_later(&x[at + group.channels.start..at + group.channels.end]);
+        }
     }
 
     /// Rows of a `[b, l, n]` tensor that belong to a chunk.

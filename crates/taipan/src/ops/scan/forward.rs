@@ -79,6 +79,9 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
         let steps = sizes.chunk(chunk);
         u.load(inputs.u, sizes, &group, &steps);
         size.load(inputs.delta, sizes, &group, &steps);
+        for x in [inputs.u, inputs.delta].into_iter().chain(inputs.z) {
+            inputs.prefetch(x, &group, sizes.chunk(chunk + 1));
+        }
         size.add(&delta_bias);
         step_sizes(inputs.step, &mut size);
         let b = inputs.rows(inputs.b, group.sequence, &steps);
