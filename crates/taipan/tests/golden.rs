@@ -4,7 +4,8 @@ mod harness;
 
 use serde_json::Value;
 use taipan::{
-    Activation, DType, Device, Hold, Result, Scan, Step, Tensor, Weight, linear, selective_scan,
+    Activation, CausalConv1d, DType, Device, Hold, Result, Scan, Step, Tensor, Weight,
+    add_rms_norm, causal_conv1d, cross_entropy, embedding, linear, rms_norm, selective_scan,
 };
 
 use harness::{Array, array, tensor};
@@ -169,6 +170,144 @@ fn selective_scan_and_its_gradients() -> Result<()> {
                 expect(case, &format!("d{name}"), grads.of(x)?);
             }
         }
+    }
+    Ok(())
+}
+
+/// Whole numbers of a case, as indices.
+fn indices(case: &Value, name: &str) -> Tensor {
+    let Array { shape, data } = golden(case, name);
+    // An ignored target may be negative: it is no u32, and stands for one that is not used.
+    let data: Vec<u32> = data.iter().map(|&x| if x < 0.0 { u32::MAX } else { x as u32 }).collect();
+    Tensor::new(&data, &shape, &Device::Cpu).unwrap()
+}
+
+#[test]
+fn causal_convolution_and_its_gradients() -> Result<()> {
+    let cases = cases(include_str!("golden/conv.json"));
+    assert_eq!(cases.len(), 5);
+    for case in &cases {
+        let (x, w, bias) = (leaf(case, "x"), leaf(case, "w"), optional(case, "bias"));
+        let activation = if case["silu"] == true { Activation::Silu } else { Activation::None };
+        let conv = CausalConv1d { bias: bias.as_ref(), activation, ..CausalConv1d::new(&x, &w) };
+        let (y, _) = causal_conv1d(&conv)?;
+        expect(case, "y", &y);
+        let grads = y.backward_from(&leaf(case, "dy").detached())?;
+        expect(case, "dx", grads.of(&x)?);
+        expect(case, "dw", grads.of(&w)?);
+        if let Some(bias) = &bias {
+            expect(case, "dbias", grads.of(bias)?);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rms_norm_and_its_gradients() -> Result<()> {
+    let cases = cases(include_str!("golden/rms_norm.json"));
+    assert_eq!(cases.len(), 4);
+    for case in &cases {
+        let (x, w, eps) = (leaf(case, "x"), leaf(case, "w"), case["eps"].as_f64().unwrap());
+        let dy = leaf(case, "dy").detached();
+        let grads = match optional(case, "residual") {
+            None => {
+                let y = rms_norm(&x, &w, eps)?;
+                expect(case, "y", &y);
+                y.backward_from(&dy)?
+            }
+            Some(residual) => {
+                let (y, sum) = add_rms_norm(&x, &residual, &w, eps)?;
+                expect(case, "y", &y);
+                expect(case, "sum", &sum);
+                let dsum = leaf(case, "dsum").detached();
+                let loss = y.mul(&dy)?.sum()?.add(&sum.mul(&dsum)?.sum()?)?;
+                let grads = loss.backward()?;
+                expect(case, "dresidual", grads.of(&residual)?);
+                grads
+            }
+        };
+        expect(case, "dx", grads.of(&x)?);
+        expect(case, "dw", grads.of(&w)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn cross_entropy_and_its_gradient() -> Result<()> {
+    let cases = cases(include_str!("golden/cross_entropy.json"));
+    assert_eq!(cases.len(), 4);
+    for case in &cases {
+        let (logits, targets) = (leaf(case, "logits"), indices(case, "targets"));
+        let ignore = case["ignore"].as_i64().unwrap();
+        let loss =
+            cross_entropy(&logits, &targets, Some(u32::try_from(ignore).unwrap_or(u32::MAX)))?;
+        expect(case, "loss", &loss);
+        let grads = loss.backward_from(&leaf(case, "dloss").detached())?;
+        expect(case, "dlogits", grads.of(&logits)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn embedding_and_its_gradient() -> Result<()> {
+    let cases = cases(include_str!("golden/embedding.json"));
+    assert_eq!(cases.len(), 2);
+    for case in &cases {
+        let table = leaf(case, "table");
+        let y = embedding(&table, &indices(case, "ids"))?;
+        expect(case, "y", &y);
+        let grads = y.backward_from(&leaf(case, "dy").detached())?;
+        expect(case, "dtable", grads.of(&table)?);
+    }
+    Ok(())
+}
+
+/// Transformers' whole mixer, the heart of a Mamba block, made of the ops above: its result, and the
+/// gradients of its input and of every weight.
+#[test]
+fn a_mamba_mixer_and_its_gradients() -> Result<()> {
+    let cases = cases(include_str!("golden/mixer.json"));
+    let [case] = &cases[..] else { panic!("{} cases", cases.len()) };
+    let x = leaf(case, "x");
+    let names = [
+        "in_proj.weight",
+        "conv1d.weight",
+        "conv1d.bias",
+        "x_proj.weight",
+        "dt_proj.weight",
+        "dt_proj.bias",
+        "A_log",
+        "D",
+        "out_proj.weight",
+    ];
+    let weights = names.map(|name| leaf(case, name));
+    let [in_proj, conv, conv_bias, x_proj, dt_proj, dt_bias, a_log, d, out_proj] = &weights;
+    let (inner, n, rank) = (a_log.shape()[0], a_log.shape()[1], dt_proj.shape()[1]);
+    let linear = |x: &Tensor, w: &Tensor| linear(x, Weight::nk(w), None, Activation::None);
+
+    let both = linear(&x, in_proj)?;
+    let (u, z) = (both.slice(2, 0..inner)?, both.slice(2, inner..2 * inner)?);
+    let conv = conv.reshape(&[inner, conv.shape()[2]])?;
+    let (u, _) = causal_conv1d(&CausalConv1d {
+        bias: Some(conv_bias),
+        activation: Activation::Silu,
+        ..CausalConv1d::new(&u, &conv)
+    })?;
+    let parts = linear(&u, x_proj)?;
+    let delta = linear(&parts.slice(2, 0..rank)?, dt_proj)?;
+    let (b, c) = (parts.slice(2, rank..rank + n)?, parts.slice(2, rank + n..rank + 2 * n)?);
+    let (y, _) = selective_scan(&Scan {
+        d: Some(d),
+        delta_bias: Some(dt_bias),
+        z: Some(&z),
+        ..Scan::new(&u, &delta, a_log, &b, &c)
+    })?;
+    let y = linear(&y, out_proj)?;
+    expect(case, "y", &y);
+    let grads = y.backward_from(&leaf(case, "dy").detached())?;
+    expect(case, "dx", grads.of(&x)?);
+    for (name, weight) in names.iter().zip(&weights) {
+        expect(case, &format!("d{name}"), grads.of(weight)?);
     }
     Ok(())
 }
