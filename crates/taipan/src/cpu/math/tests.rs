@@ -184,3 +184,57 @@ fn special_values() {
         }
     }
 }
+
+/// 2ˣ in its two forms: 2ˣ of x ≤ 0, and the parts of any 2ˣ.
+struct PowersOfTwo<'a, T>(&'a [T], &'a mut [(T, (T, T))]);
+
+impl<T: Math> Job for PowersOfTwo<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (x, (y, parts)) in self.0.iter().zip(self.1) {
+            (*y, *parts) = (x.exp2_nonpositive::<I>(), x.exp2_parts::<I>());
+        }
+    }
+}
+
+/// Close to 2ˣ, and 2ˣ - 1 from the parts, for normal results; beyond them 0 and infinity.
+#[test]
+fn powers_of_two() {
+    // Through 0 in steps of 2⁻¹⁰, and towards it.
+    let plain = (-200_000..200_000).map(|i| f64::from(i) / 1024.0);
+    let tiny = (1..40).flat_map(|i| [2.0_f64.powi(-i), -1.7 * 2.0_f64.powi(-i)]);
+    let input: Vec<f64> = plain.chain(tiny).collect();
+    for level in Level::available() {
+        let singles: Vec<f32> = input.iter().map(|x| *x as f32).collect();
+        let mut output = vec![(0.0, (0.0, 0.0)); singles.len()];
+        dispatch_on(level, PowersOfTwo(&singles, &mut output));
+        for (x, (y, (power, m))) in singles.iter().zip(output) {
+            let (wide, value) = (f64::from(*x), (1.0 + m) * power);
+            let (want, want_m1) = (libm::exp2(wide), libm::expm1(wide * std::f64::consts::LN_2));
+            let normal = (-126.0..=127.4).contains(&wide);
+            let what = format!("2^{x:e} on {level:?}: {y:e}, {power:e} and {m:e}, not {want:e}");
+            assert!(!normal || error_f32(value, want) <= 2.0, "{what}");
+            assert!(!normal || *x > 0.0 || error_f32(y, want) <= 2.0, "{what}");
+            let m1 = power.mul_add(m, power - 1.0);
+            assert!(!normal || *x > 0.0 || error_f32(m1, want_m1) <= 2.0, "{what}: {m1:e}");
+            assert!(wide >= -127.0 || (y, value) == (0.0, 0.0), "{what}");
+            assert!(wide <= 128.0 || value == f32::INFINITY, "{what}");
+        }
+        let mut output = vec![(0.0, (0.0, 0.0)); input.len()];
+        dispatch_on(level, PowersOfTwo(&input, &mut output));
+        for (x, (y, (power, m))) in input.iter().zip(output) {
+            let want = libm::exp2(*x);
+            let what = format!("2^{x:e} on {level:?}: {y:e}, {power:e} and {m:e}, not {want:e}");
+            assert!(error_f64((1.0 + m) * power, want) <= 4, "{what}");
+            assert!(*x > 0.0 || error_f64(y, want) <= 4, "{what}");
+        }
+        let mut output = [(0.0, (0.0, 0.0)); 35];
+        dispatch_on(level, PowersOfTwo(&[f32::NAN; 35], &mut output));
+        assert!(output.iter().all(|(y, (power, m))| y.is_nan() && ((1.0 + m) * power).is_nan()));
+        let mut output = [(0.0, (0.0, 0.0)); 2];
+        dispatch_on(level, PowersOfTwo(&[-2000.0, 2000.0], &mut output));
+        assert_eq!((output[0].0, output[0].1.0, output[1].1.0), (0.0, 0.0, f64::INFINITY));
+    }
+}
