@@ -38,6 +38,8 @@
 //!   `let device = Device::best()?;` is all that changes. See [`gpu`] for more.
 //! - [`linear`]: `φ(A·W + bias)` in one pass, with its whole backward pass; [`linear_recomputing`]
 //!   keeps less for it, [`linear_backward`] is the backward pass alone.
+//! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`], [`linear_cross_entropy`]: the ops of a
+//!   Mamba model, each with its gradient; [`selective_scan_step`] and [`Tensor::sample`] to decode with.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`]: gradients.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it

@@ -4,8 +4,8 @@ use taipan::gpu::Gpu;
 use taipan::wgpu::util::DeviceExt;
 use taipan::{Activation, DType, Device, Result, Tensor, wgpu};
 
-use crate::report::{Contender, Options, Row, cpu_ms, race};
-use crate::{Layer, wait};
+use crate::Layer;
+use crate::report::{Contender, Options, Row, cpu_ms, race, wait};
 
 pub fn run(options: &Options, gpu: &Gpu) -> Result<()> {
     let device = Device::Gpu(gpu.clone());

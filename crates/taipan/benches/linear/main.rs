@@ -5,7 +5,7 @@ mod gpu;
 #[path = "../report/mod.rs"]
 mod report;
 
-use report::{Contender, Options};
+use report::{Contender, Options, wait};
 use taipan::{Activation, DType, Device, Result, Tensor, linear};
 
 fn main() -> Result<()> {
@@ -54,13 +54,5 @@ impl Layer {
                 wait(self.x.device());
             })
         })
-    }
-}
-
-/// Until the device has done all it was given.
-fn wait(device: &Device) {
-    if let Device::Gpu(gpu) = device {
-        gpu.flush().expect("no fault");
-        gpu.device().poll(taipan::wgpu::PollType::wait_indefinitely()).expect("the device");
     }
 }

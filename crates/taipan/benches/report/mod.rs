@@ -83,7 +83,7 @@ impl Options {
             );
         } else {
             println!(
-                "{op:<18} {shape:<15} {dtype:<5} {ms:>9.3} ms  {ratio:>6.3} × {baseline} ({baseline_ms:.3} ms)"
+                "{op:<25} {shape:<14} {dtype:<4} {ms:>9.3} ms  {ratio:>6.3} × {baseline} ({baseline_ms:.3} ms)"
             );
         }
     }
@@ -204,4 +204,12 @@ fn fma_loop(steps: usize) -> usize {
         x = std::hint::black_box(x.map(|x| x * 0.999 + 0.001));
     }
     steps * 32 * 2
+}
+
+/// Until the device has done all it was given.
+pub fn wait(device: &Device) {
+    if let Device::Gpu(gpu) = device {
+        gpu.flush().expect("no fault");
+        gpu.device().poll(taipan::wgpu::PollType::wait_indefinitely()).expect("the device");
+    }
 }

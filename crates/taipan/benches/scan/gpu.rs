@@ -4,8 +4,8 @@ use taipan::gpu::Gpu;
 use taipan::wgpu::util::DeviceExt;
 use taipan::{DType, Device, Hold, Result, Tensor, selective_scan, wgpu};
 
-use crate::report::{Contender, Options, Row, race};
-use crate::{Inputs, wait};
+use crate::Inputs;
+use crate::report::{Contender, Options, Row, race, wait};
 
 pub fn run(options: &Options, gpu: &Gpu) -> Result<()> {
     let device = Device::Gpu(gpu.clone());

@@ -5,7 +5,7 @@ mod gpu;
 #[path = "../report/mod.rs"]
 mod report;
 
-use report::{Contender, Options};
+use report::{Contender, Options, wait};
 use taipan::{DType, Device, Hold, Result, Scan, Tensor, selective_scan};
 
 fn main() -> Result<()> {
@@ -87,13 +87,5 @@ impl Inputs {
                 wait(self.u.device());
             })
         })
-    }
-}
-
-/// Until the device has done all it was given.
-fn wait(device: &Device) {
-    if let Device::Gpu(gpu) = device {
-        gpu.flush().expect("no fault");
-        gpu.device().poll(taipan::wgpu::PollType::wait_indefinitely()).expect("the device");
     }
 }

@@ -100,10 +100,10 @@ impl<A: Real> Job for Sum<'_, A> {
     }
 }
 
-/// The sum of the lanes, in pairs.
+/// The sum of the lanes, a power of two of them, joined by halves.
 #[inline(always)]
-pub(crate) fn join<A: Real>(mut lanes: [A; LANES]) -> A {
-    let mut width = LANES / 2;
+pub(crate) fn join<A: Real, const N: usize>(mut lanes: [A; N]) -> A {
+    let mut width = N / 2;
     while width > 0 {
         for i in 0..width {
             lanes[i] += lanes[i + width];

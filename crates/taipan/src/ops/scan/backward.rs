@@ -5,7 +5,7 @@ use std::f64::consts::LN_2;
 
 use super::cpu::{
     Chunk, Group, Inputs, LANES, Lanes, Rates, Stage, columns, gather, per_channel, scatter,
-    step_sizes, sum_lanes,
+    step_sizes,
 };
 use super::rule::{Held, ZERO_ORDER, hold, with_rule};
 use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, Step, gpu};
@@ -271,7 +271,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
         }
         for (lanes, out) in [(&sums.db, &mut *db), (&sums.dc, &mut *dc)] {
             let out = &mut out[steps.start * n..steps.end * n];
-            out.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = sum_lanes(*lanes));
+            out.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = fold::join(*lanes));
         }
     }
     for (da, rate) in sums.da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {

@@ -306,19 +306,6 @@ impl<A: Real> Chunk<'_, A> {
     }
 }
 
-/// The sum of the lanes, in pairs.
-#[inline(always)]
-pub(super) fn sum_lanes<A: Real>(mut lanes: Lanes<A>) -> A {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
-}
-
 /// `Δ` from the staged `delta + delta_bias`, if that is not it already.
 pub(super) fn step_sizes<A: Real>(step: Step, delta: &mut Stage<A>) {
     if step == Step::Softplus {

@@ -4,11 +4,12 @@ use std::array::from_fn;
 
 use super::cpu::{
     Chunk, Group, Inputs, LANES, Lanes, Rates, Stage, columns, gather, per_channel, scatter,
-    step_sizes, sum_lanes,
+    step_sizes,
 };
 use super::rule::{ZERO_ORDER, hold, inverse, rates_of, with_rule};
 use super::{CHUNK, SelectiveScan};
 use crate::cpu::CpuBuffer;
+use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
@@ -253,7 +254,7 @@ impl<A: Real, const RULE: u8> Job for ByRule<'_, A, RULE> {
             for (i, state) in rest.iter().enumerate() {
                 sums[i] = c[whole.len()][i].fma::<I>(*state, sums[i]);
             }
-            *out = d.fma::<I>(*u, sum_lanes(sums));
+            *out = d.fma::<I>(*u, fold::join(sums));
         }
     }
 }
