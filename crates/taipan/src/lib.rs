@@ -76,6 +76,6 @@ pub use ops::linear::cross_entropy::linear_cross_entropy;
 pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};
 pub use ops::rms_norm::{add_rms_norm, rms_norm};
 pub use ops::sample::Sampling;
-pub use ops::scan::{Hold, Scan, Step, selective_scan, selective_scan_step};
+pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_scan_step};
 pub use tensor::Tensor;
 pub use wgpu;

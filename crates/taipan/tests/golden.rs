@@ -4,8 +4,9 @@ mod harness;
 
 use serde_json::Value;
 use taipan::{
-    Activation, CausalConv1d, DType, Device, Hold, Result, Scan, Step, Tensor, Weight,
-    add_rms_norm, causal_conv1d, cross_entropy, embedding, linear, rms_norm, selective_scan,
+    Activation, CausalConv1d, DType, Device, Discretization, Result, Scan, StepSize, Tensor,
+    Weight, add_rms_norm, causal_conv1d, cross_entropy, embedding, linear, rms_norm,
+    selective_scan,
 };
 
 use harness::{Array, array, tensor};
@@ -151,8 +152,12 @@ fn selective_scan_and_its_gradients() -> Result<()> {
             delta_bias: delta_bias.as_ref(),
             z: z.as_ref(),
             state: state.as_ref(),
-            hold: if case["rule"] == "euler" { Hold::Euler } else { Hold::ZeroOrder },
-            step: if case["softplus"] == true { Step::Softplus } else { Step::Plain },
+            discretization: if case["rule"] == "euler" {
+                Discretization::Euler
+            } else {
+                Discretization::ZeroOrderHold
+            },
+            step: if case["softplus"] == true { StepSize::Softplus } else { StepSize::Plain },
             ..Scan::new(&u, &delta, &a_log, &b, &c)
         })?;
         expect(case, "y", &y);

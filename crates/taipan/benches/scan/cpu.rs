@@ -1,6 +1,6 @@
 //! On the CPU, against what a core of a given speed should take.
 
-use taipan::{DType, Device, Hold, Result, Scan, Tensor, selective_scan_step};
+use taipan::{DType, Device, Discretization, Result, Scan, Tensor, selective_scan_step};
 
 use crate::Inputs;
 use crate::report::{Contender, Options, Row, cpu_ms, race_by, wall_ms};
@@ -20,18 +20,21 @@ pub fn run(options: &Options) -> Result<()> {
         options.report(&Row { op, shape, dtype, ms, baseline, baseline_ms });
     };
     let inputs = Inputs::new(SIZES, DType::F32, &Device::Cpu)?;
-    let of = |inputs: &'_ Inputs, hold| {
-        race_by(clock, &mut [inputs.forward(hold), inputs.forward_backward(hold)])
+    let of = |inputs: &'_ Inputs, discretization| {
+        race_by(
+            clock,
+            &mut [inputs.forward(discretization), inputs.forward_backward(discretization)],
+        )
     };
-    let euler = of(&inputs, Hold::Euler);
+    let euler = of(&inputs, Discretization::Euler);
     let goal = GOALS.map(|goal| goal * 100.0 / peak);
     report("scan.forward", DType::F32, euler[0], "goal", goal[0]);
     report("scan.forward_backward", DType::F32, euler[1], "goal", goal[1]);
-    let zero_order = of(&inputs, Hold::ZeroOrder);
+    let zero_order = of(&inputs, Discretization::ZeroOrderHold);
     report("scan.zoh.forward", DType::F32, zero_order[0], "euler", euler[0]);
     report("scan.zoh.forward_backward", DType::F32, zero_order[1], "euler", euler[1]);
     for dtype in [DType::F16, DType::BF16] {
-        let half = of(&Inputs::new(SIZES, dtype, &Device::Cpu)?, Hold::Euler);
+        let half = of(&Inputs::new(SIZES, dtype, &Device::Cpu)?, Discretization::Euler);
         report("scan.forward", dtype, half[0], "f32", euler[0]);
         report("scan.forward_backward", dtype, half[1], "f32", euler[1]);
     }
@@ -51,7 +54,8 @@ fn step(options: &Options, clock: fn() -> f64) -> Result<()> {
         Box::new(|| {
             let mut state = state.clone();
             for _ in 0..STEPS {
-                let scan = Scan { state: Some(&state), z: Some(&z), ..inputs.scan(Hold::Euler) };
+                let scan =
+                    Scan { state: Some(&state), z: Some(&z), ..inputs.scan(Discretization::Euler) };
                 let scan = Scan { u: &u, delta: &delta, b: &b, c: &c, ..scan };
                 state = selective_scan_step(&scan).expect("a step").1;
             }

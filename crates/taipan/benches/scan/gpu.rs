@@ -2,7 +2,7 @@
 
 use taipan::gpu::Gpu;
 use taipan::wgpu::util::DeviceExt;
-use taipan::{DType, Device, Hold, Result, Tensor, selective_scan, wgpu};
+use taipan::{DType, Device, Discretization, Result, Tensor, selective_scan, wgpu};
 
 use crate::Inputs;
 use crate::report::{Contender, Options, Row, race, wait};
@@ -24,19 +24,19 @@ fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 4]) -> Result<()> {
     yardstick.check(&inputs)?;
     let ms = race(&mut [
         yardstick.contender(FORWARD),
-        inputs.forward(Hold::Euler),
+        inputs.forward(Discretization::Euler),
         yardstick.contender(FORWARD + BACKWARD),
-        inputs.forward_backward(Hold::Euler),
+        inputs.forward_backward(Discretization::Euler),
     ]);
     report("scan.forward", DType::F32, ms[1], "yardstick", ms[0]);
     report("scan.forward_backward", DType::F32, ms[3], "yardstick", ms[2]);
     if device.supports(DType::F16) {
         let half = Inputs::new(sizes, DType::F16, &device)?;
         let ms = race(&mut [
-            inputs.forward(Hold::Euler),
-            half.forward(Hold::Euler),
-            inputs.forward_backward(Hold::Euler),
-            half.forward_backward(Hold::Euler),
+            inputs.forward(Discretization::Euler),
+            half.forward(Discretization::Euler),
+            inputs.forward_backward(Discretization::Euler),
+            half.forward_backward(Discretization::Euler),
         ]);
         report("scan.forward", DType::F16, ms[1], "taipan f32", ms[0]);
         report("scan.forward_backward", DType::F16, ms[3], "taipan f32", ms[2]);
@@ -174,7 +174,7 @@ impl<'a> Yardstick<'a> {
             [u, delta, a_log, b, c, d, delta_bias, z].map(|tensor| tensor.clone().tracked());
         let [u, delta, a_log, b, c, d, delta_bias, z] = leaves.clone();
         let tracked = Inputs { u, delta, a_log, b, c, d, delta_bias, z, dy: dy.clone() };
-        let (y, _) = selective_scan(&tracked.scan(Hold::Euler))?;
+        let (y, _) = selective_scan(&tracked.scan(Discretization::Euler))?;
         let grads = y.backward_from(&tracked.dy)?;
         let mut expected = vec![y.detached()];
         for leaf in &leaves {

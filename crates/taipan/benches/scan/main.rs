@@ -6,7 +6,7 @@ mod gpu;
 mod report;
 
 use report::{Contender, Options, wait};
-use taipan::{DType, Device, Hold, Result, Scan, Tensor, selective_scan};
+use taipan::{DType, Device, Discretization, Result, Scan, Tensor, selective_scan};
 
 fn main() -> Result<()> {
     let options = Options::parse();
@@ -46,27 +46,27 @@ impl Inputs {
         })
     }
 
-    fn scan(&self, hold: Hold) -> Scan<'_> {
+    fn scan(&self, discretization: Discretization) -> Scan<'_> {
         let scan = Scan::new(&self.u, &self.delta, &self.a_log, &self.b, &self.c);
         Scan {
             d: Some(&self.d),
             delta_bias: Some(&self.delta_bias),
             z: Some(&self.z),
-            hold,
+            discretization,
             ..scan
         }
     }
 
-    fn forward(&self, hold: Hold) -> Contender<'_> {
+    fn forward(&self, discretization: Discretization) -> Contender<'_> {
         Box::new(move || {
             Box::new(move || {
-                selective_scan(&self.scan(hold)).expect("forward");
+                selective_scan(&self.scan(discretization)).expect("forward");
                 wait(self.u.device());
             })
         })
     }
 
-    fn forward_backward(&self, hold: Hold) -> Contender<'_> {
+    fn forward_backward(&self, discretization: Discretization) -> Contender<'_> {
         Box::new(move || {
             Box::new(move || {
                 let tracked = |tensor: &Tensor| tensor.clone().tracked();
@@ -81,7 +81,7 @@ impl Inputs {
                     z: tracked(&self.z),
                     dy: self.dy.clone(),
                 };
-                let (y, _) = selective_scan(&inputs.scan(hold)).expect("forward");
+                let (y, _) = selective_scan(&inputs.scan(discretization)).expect("forward");
                 let grads = y.backward_from(&inputs.dy).expect("backward");
                 grads.of(&inputs.u).expect("a gradient");
                 wait(self.u.device());

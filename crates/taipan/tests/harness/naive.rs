@@ -1,6 +1,6 @@
 //! Operations as the mathematics says them: plain loops in f64.
 
-use taipan::{Activation, Hold, Sampling, Step};
+use taipan::{Activation, Discretization, Sampling, StepSize};
 
 use super::array::Array;
 
@@ -134,8 +134,8 @@ pub fn softmax(x: &Array, dim: usize) -> Array {
 /// What a selective scan has besides `u`, `delta`, `a_log`, `b` and `c`, and in which form.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    pub hold: Hold,
-    pub step: Step,
+    pub discretization: Discretization,
+    pub step: StepSize,
     pub d: bool,
     pub delta_bias: bool,
     pub z: bool,
@@ -164,16 +164,16 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
                 }
                 let raw = delta.at(&[i, t, j]) + delta_bias.map_or(0.0, |bias| bias.at(&[j]));
                 let size = match scan.step {
-                    Step::Softplus => raw.max(0.0) + (-raw.abs()).exp().ln_1p(),
-                    Step::Plain => raw,
+                    StepSize::Softplus => raw.max(0.0) + (-raw.abs()).exp().ln_1p(),
+                    StepSize::Plain => raw,
                 };
                 let input = u.at(&[i, t, j]);
                 let mut sum = 0.0;
                 for (k, h) in h.iter_mut().enumerate() {
                     let a = -a_log.at(&[j, k]).exp();
-                    let held = match scan.hold {
-                        Hold::Euler => size,
-                        Hold::ZeroOrder => (size * a).exp_m1() / a,
+                    let held = match scan.discretization {
+                        Discretization::Euler => size,
+                        Discretization::ZeroOrderHold => (size * a).exp_m1() / a,
                     };
                     *h = (size * a).exp() * *h + held * b.at(&[i, t, k]) * input;
                     sum += c.at(&[i, t, k]) * *h;

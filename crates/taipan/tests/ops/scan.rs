@@ -1,7 +1,8 @@
 //! The selective scan against the recurrence, one state after the other.
 
 use taipan::{
-    DType, Device, Hold, Result, Scan, Step, Tensor, concat, selective_scan, selective_scan_step,
+    DType, Device, Discretization, Result, Scan, StepSize, Tensor, concat, selective_scan,
+    selective_scan_step,
 };
 
 use crate::harness::{
@@ -37,7 +38,7 @@ fn call(form: &naive::Scan, t: &[Tensor]) -> Result<(Tensor, Tensor)> {
         z,
         state: state.as_ref(),
         starts: starts.as_ref(),
-        hold: form.hold,
+        discretization: form.discretization,
         step: form.step,
         ..Scan::new(&t[0], &t[1], &a_log, &t[3], &t[4])
     })
@@ -57,8 +58,8 @@ fn joined((y, last): (Array, Array)) -> Array {
 
 fn inputs([b, l, d, n]: [usize; 4], form: &naive::Scan) -> Vec<Input> {
     let step = match form.step {
-        Step::Softplus => Values::Between(-3.0, 1.0),
-        Step::Plain => Values::Between(0.01, 1.0),
+        StepSize::Softplus => Values::Between(-3.0, 1.0),
+        StepSize::Plain => Values::Between(0.01, 1.0),
     };
     let optional = [
         (form.d, input(&[d])),
@@ -93,39 +94,55 @@ fn check_scan(sizes: [usize; 4], form: naive::Scan) {
 }
 
 /// Everything that is optional.
-fn full(hold: Hold, step: Step) -> naive::Scan {
-    naive::Scan { hold, step, d: true, delta_bias: true, z: true, state: true, starts: None }
+fn full(discretization: Discretization, step: StepSize) -> naive::Scan {
+    naive::Scan {
+        discretization,
+        step,
+        d: true,
+        delta_bias: true,
+        z: true,
+        state: true,
+        starts: None,
+    }
 }
 
 /// Nothing that is optional.
-fn bare(hold: Hold, step: Step) -> naive::Scan {
-    naive::Scan { hold, step, d: false, delta_bias: false, z: false, state: false, starts: None }
+fn bare(discretization: Discretization, step: StepSize) -> naive::Scan {
+    naive::Scan {
+        discretization,
+        step,
+        d: false,
+        delta_bias: false,
+        z: false,
+        state: false,
+        starts: None,
+    }
 }
 
-const FORMS: [(Hold, Step); 4] = [
-    (Hold::Euler, Step::Softplus),
-    (Hold::Euler, Step::Plain),
-    (Hold::ZeroOrder, Step::Softplus),
-    (Hold::ZeroOrder, Step::Plain),
+const FORMS: [(Discretization, StepSize); 4] = [
+    (Discretization::Euler, StepSize::Softplus),
+    (Discretization::Euler, StepSize::Plain),
+    (Discretization::ZeroOrderHold, StepSize::Softplus),
+    (Discretization::ZeroOrderHold, StepSize::Plain),
 ];
 
 #[test]
 fn with_everything() {
-    for (hold, step) in FORMS {
-        check_scan([2, 19, 5, 3], full(hold, step));
+    for (discretization, step) in FORMS {
+        check_scan([2, 19, 5, 3], full(discretization, step));
     }
 }
 
 #[test]
 fn with_nothing_optional() {
-    for (hold, step) in FORMS {
-        check_scan([2, 19, 5, 3], bare(hold, step));
+    for (discretization, step) in FORMS {
+        check_scan([2, 19, 5, 3], bare(discretization, step));
     }
 }
 
 #[test]
 fn with_one_optional_each() {
-    let none = || bare(Hold::Euler, Step::Softplus);
+    let none = || bare(Discretization::Euler, StepSize::Softplus);
     for form in [
         naive::Scan { d: true, ..none() },
         naive::Scan { delta_bias: true, ..none() },
@@ -140,32 +157,32 @@ fn with_one_optional_each() {
 #[test]
 fn any_length() {
     for l in [0, 1, 2, 15, 16, 17, 33, 63, 64, 65, 130] {
-        check_scan([1, l, 3, 2], full(Hold::Euler, Step::Softplus));
+        check_scan([1, l, 3, 2], full(Discretization::Euler, StepSize::Softplus));
     }
     for l in [0, 1, 16, 37] {
-        check_scan([2, l, 2, 3], full(Hold::ZeroOrder, Step::Softplus));
+        check_scan([2, l, 2, 3], full(Discretization::ZeroOrderHold, StepSize::Softplus));
     }
 }
 
 #[test]
 fn any_number_of_channels() {
     for d in [0, 1, 15, 16, 17, 31, 33, 64, 65, 100, 257] {
-        check_scan([1, 18, d, 2], full(Hold::Euler, Step::Softplus));
+        check_scan([1, 18, d, 2], full(Discretization::Euler, StepSize::Softplus));
     }
 }
 
 #[test]
 fn any_number_of_states() {
     for n in [1, 2, 3, 4, 5, 7, 8, 16, 17, 20, 64, 100] {
-        check_scan([1, 17, 2, n], full(Hold::Euler, Step::Softplus));
+        check_scan([1, 17, 2, n], full(Discretization::Euler, StepSize::Softplus));
     }
-    check_scan([1, 17, 2, 256], full(Hold::ZeroOrder, Step::Softplus));
+    check_scan([1, 17, 2, 256], full(Discretization::ZeroOrderHold, StepSize::Softplus));
 }
 
 #[test]
 fn any_number_of_sequences() {
     for b in [0, 3, 70] {
-        check_scan([b, 5, 3, 2], full(Hold::Euler, Step::Softplus));
+        check_scan([b, 5, 3, 2], full(Discretization::Euler, StepSize::Softplus));
     }
 }
 
@@ -178,13 +195,14 @@ fn packed() {
         places.iter().for_each(|&t| starts[t] = 1 + t as u32);
         starts
     };
-    for (hold, step) in FORMS {
+    for (discretization, step) in FORMS {
         for places in [&[0, 7, 8, 16, 20][..], &[31, 32, 33, 50, 79], &[0, 40]] {
-            let form = naive::Scan { starts: Some(starts(places, 40)), ..full(hold, step) };
+            let form =
+                naive::Scan { starts: Some(starts(places, 40)), ..full(discretization, step) };
             check_scan([2, 40, 3, 4], form);
         }
     }
-    let form = bare(Hold::Euler, Step::Softplus);
+    let form = bare(Discretization::Euler, StepSize::Softplus);
     check_scan([2, 20, 3, 4], naive::Scan { starts: Some(starts(&[5, 25], 20)), ..form });
 }
 
@@ -245,8 +263,8 @@ fn expect_close(what: &str, got: &Array, want: &Array) {
 fn split_anywhere() -> Result<()> {
     let sizes @ [b, l, d, n] = [2, 37, 5, 3];
     for device in &devices() {
-        for hold in [Hold::Euler, Hold::ZeroOrder] {
-            let form = full(hold, Step::Softplus);
+        for discretization in [Discretization::Euler, Discretization::ZeroOrderHold] {
+            let form = full(discretization, StepSize::Softplus);
             let inputs = drawn("split", sizes, &form);
             let mut random = Random::named("upstreams");
             let dy = random.draw(&input(&[b, l, d]));
@@ -296,8 +314,8 @@ fn packed_texts_are_alone() -> Result<()> {
     let sizes @ [b, l, d, n] = [1, 50, 4, 3];
     let texts = [(0, 9), (9, 10), (10, 32), (32, 50)];
     for device in &devices() {
-        for hold in [Hold::Euler, Hold::ZeroOrder] {
-            let without = naive::Scan { state: false, ..full(hold, Step::Softplus) };
+        for discretization in [Discretization::Euler, Discretization::ZeroOrderHold] {
+            let without = naive::Scan { state: false, ..full(discretization, StepSize::Softplus) };
             let mut starts = vec![0; l];
             texts.iter().for_each(|&(from, _)| starts[from] = 1);
             let form = naive::Scan { starts: Some(starts), ..without.clone() };
@@ -339,7 +357,7 @@ fn packed_texts_are_alone() -> Result<()> {
 /// A sequence of 65 536 steps, values and gradients.
 #[test]
 fn a_long_sequence() {
-    check_scan([1, 65_536, 2, 2], full(Hold::Euler, Step::Softplus));
+    check_scan([1, 65_536, 2, 2], full(Discretization::Euler, StepSize::Softplus));
 }
 
 /// One step is a scan of length 1, and many are a scan.
@@ -347,8 +365,8 @@ fn a_long_sequence() {
 fn step_by_step() -> Result<()> {
     let sizes @ [b, l, d, n] = [2, 6, 21, 5];
     for device in &devices() {
-        for hold in [Hold::Euler, Hold::ZeroOrder] {
-            let form = full(hold, Step::Softplus);
+        for discretization in [Discretization::Euler, Discretization::ZeroOrderHold] {
+            let form = full(discretization, StepSize::Softplus);
             let t: Vec<Tensor> = drawn("steps", sizes, &form)
                 .iter()
                 .map(|x| tensor(x, DType::F32, device))
@@ -365,7 +383,7 @@ fn step_by_step() -> Result<()> {
                     delta_bias: Some(&t[6]),
                     z: Some(&z),
                     state: Some(&state),
-                    hold,
+                    discretization,
                     ..Scan::new(&u, &delta, &t[2], &bs, &cs)
                 })?;
                 expect_close("y", &array(&out), &array(&at(&y, d)?));
@@ -381,15 +399,15 @@ fn step_by_step() -> Result<()> {
 #[test]
 fn extremes() -> Result<()> {
     let sizes @ [b, l, d, n] = [1, 40, 3, 4];
-    for (hold, u_size, u_name) in [
-        (Hold::Euler, 1.0, "plain"),
-        (Hold::ZeroOrder, 1.0, "plain"),
-        (Hold::Euler, 1e30, "huge"),
-        (Hold::ZeroOrder, 1e30, "huge"),
-        (Hold::Euler, 1e-30, "tiny"),
-        (Hold::ZeroOrder, 1e-30, "tiny"),
+    for (discretization, u_size, u_name) in [
+        (Discretization::Euler, 1.0, "plain"),
+        (Discretization::ZeroOrderHold, 1.0, "plain"),
+        (Discretization::Euler, 1e30, "huge"),
+        (Discretization::ZeroOrderHold, 1e30, "huge"),
+        (Discretization::Euler, 1e-30, "tiny"),
+        (Discretization::ZeroOrderHold, 1e-30, "tiny"),
     ] {
-        let form = full(hold, Step::Softplus);
+        let form = full(discretization, StepSize::Softplus);
         let mut inputs = drawn("extremes", sizes, &form);
         let mut random = Random::named("where");
         inputs[0] = inputs[0].map(|x| x * u_size);
@@ -413,9 +431,12 @@ fn extremes() -> Result<()> {
         for device in &devices() {
             let got = outcome(DType::F32, device)?;
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-                assert!(got.data.iter().all(|x| x.is_finite()), "{hold:?} {u_name} u: result {i}");
+                assert!(
+                    got.data.iter().all(|x| x.is_finite()),
+                    "{discretization:?} {u_name} u: result {i}"
+                );
                 expect_close(
-                    &format!("{hold:?}, {u_name} u, {}, result {i}", device.name()),
+                    &format!("{discretization:?}, {u_name} u, {}, result {i}", device.name()),
                     got,
                     want,
                 );
@@ -429,7 +450,7 @@ fn extremes() -> Result<()> {
 #[test]
 fn many_rows_of_many_states() -> Result<()> {
     let sizes @ [b, l, d, n] = [2, 1100, 1, 256];
-    let form = full(Hold::Euler, Step::Softplus);
+    let form = full(Discretization::Euler, StepSize::Softplus);
     let inputs = drawn("many", sizes, &form);
     let mut random = Random::named("upstreams");
     let dy = random.draw(&input(&[b, l, d]));

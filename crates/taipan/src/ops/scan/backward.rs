@@ -8,7 +8,7 @@ use super::cpu::{
     step_sizes,
 };
 use super::rule::{Held, ZERO_ORDER, hold, with_rule};
-use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, Step, gpu};
+use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize, gpu};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
@@ -258,7 +258,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
                 chunk: &chunk, again, dy: &dy, sums, grads
             }));
         }
-        if inputs.step == Step::Softplus {
+        if inputs.step == StepSize::Softplus {
             dispatch(SoftplusGrad(raw.lanes.as_flattened(), grads.ddelta.lanes.as_flattened_mut()));
         }
         for row in grads.ddelta.lanes.chunks(blocks).take(steps.len()) {

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::rule::{Rule, inverse, rates_of};
-use super::{CHUNK, Hold, Optional, SelectiveScan, Sizes, Step};
+use super::{CHUNK, Discretization, Optional, SelectiveScan, Sizes, StepSize};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
@@ -32,8 +32,8 @@ const ENOUGH_GROUPS: usize = 32;
 
 /// The inputs of a scan.
 pub(super) struct Inputs<'a, T: Float> {
-    pub(super) hold: Hold,
-    pub(super) step: Step,
+    pub(super) discretization: Discretization,
+    pub(super) step: StepSize,
     pub(super) sizes: Sizes,
     pub(super) u: &'a [T],
     pub(super) delta: &'a [T],
@@ -51,7 +51,7 @@ impl<'a, T: Float> Inputs<'a, T> {
     pub(super) fn new(scan: &SelectiveScan, views: &[View<'a, &'a CpuBuffer>]) -> Self {
         let at = |which| scan.index(which).map(|i| &views[i]);
         Inputs {
-            hold: scan.hold,
+            discretization: scan.discretization,
             step: scan.step,
             sizes: Sizes::of(&[views[0].spec, views[1].spec, views[2].spec]),
             u: views[0].of(),
@@ -69,10 +69,10 @@ impl<'a, T: Float> Inputs<'a, T> {
 
     /// Which of the three rules of [`hold`](super::rule::hold) it is.
     pub(super) fn rule(&self) -> Rule {
-        match (self.hold, self.step) {
-            (Hold::Euler, Step::Softplus) => Rule::Decaying,
-            (Hold::Euler, Step::Plain) => Rule::Euler,
-            (Hold::ZeroOrder, _) => Rule::ZeroOrder,
+        match (self.discretization, self.step) {
+            (Discretization::Euler, StepSize::Softplus) => Rule::Decaying,
+            (Discretization::Euler, StepSize::Plain) => Rule::Euler,
+            (Discretization::ZeroOrderHold, _) => Rule::ZeroOrder,
         }
     }
 
@@ -307,8 +307,8 @@ impl<A: Real> Chunk<'_, A> {
 }
 
 /// `Δ` from the staged `delta + delta_bias`, if that is not it already.
-pub(super) fn step_sizes<A: Real>(step: Step, delta: &mut Stage<A>) {
-    if step == Step::Softplus {
+pub(super) fn step_sizes<A: Real>(step: StepSize, delta: &mut Stage<A>) {
+    if step == StepSize::Softplus {
         dispatch(Softplus(delta.lanes.as_flattened_mut()));
     }
 }

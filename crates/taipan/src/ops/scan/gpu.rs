@@ -3,7 +3,7 @@
 //! carried across pieces, and then each piece is computed from the states before it. Backward does the
 //! same with gradients, from the end.
 
-use super::{CHUNK, Hold, OP, Optional, SelectiveScan, Sizes, Step};
+use super::{CHUNK, Discretization, OP, Optional, SelectiveScan, Sizes, StepSize};
 use crate::DType;
 use crate::error::Result;
 use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, params};
@@ -49,7 +49,7 @@ enum Stage {
 #[derive(Clone, Copy)]
 struct Variant {
     elem: DType,
-    hold: Hold,
+    discretization: Discretization,
     starts: bool,
     /// Steps of a chunk.
     steps: usize,
@@ -84,7 +84,8 @@ impl Stage {
         let silu = ("FUNCTION", Function::from(Activation::Silu).id());
         let steps = ("STEPS", variant.steps as u32);
         let (width, vector) = (("WIDTH", WIDTH as u32), ("VECTOR", VECTOR as u32));
-        let zero_order = ("ZERO_ORDER", (variant.hold == Hold::ZeroOrder) as u32);
+        let zero_order =
+            ("ZERO_ORDER", (variant.discretization == Discretization::ZeroOrderHold) as u32);
         let starting = ("STARTING", variant.starts as u32);
         let share = ("SHARE", variant.share);
         let walking = [steps, width, vector, zero_order, starting, share];
@@ -131,7 +132,7 @@ impl<'a> Scanner<'a> {
         let per_piece = chunks.div_ceil(cuts).min(longest);
         let pieces = chunks.div_ceil(per_piece) as u32;
         let given = scan.given.iter().rev().fold(0, |bits, &given| bits << 1 | given as u32)
-            | ((scan.step == Step::Plain) as u32) << 6;
+            | ((scan.step == StepSize::Plain) as u32) << 6;
         let params = ScanParams {
             len: (n * d + 2 * d + b * chunks * (1 + 2 * variant.steps * n)) as u32,
             b: b as u32,
@@ -267,7 +268,7 @@ pub(super) fn forward(
     let steps = if y.spec.shape()[1] == 1 { 1 } else { CHUNK };
     let variant = Variant {
         elem: y.spec.dtype(),
-        hold: scan.hold,
+        discretization: scan.discretization,
         starts: scan.index(Optional::Starts).is_some(),
         steps,
         share: if steps == 1 { 1 } else { share(gpu) },
@@ -315,7 +316,7 @@ pub(super) fn backward(
     }
     let variant = Variant {
         elem: u.spec.dtype(),
-        hold: scan.hold,
+        discretization: scan.discretization,
         starts: scan.index(Optional::Starts).is_some(),
         steps: CHUNK,
         share: share(gpu),
@@ -335,7 +336,7 @@ pub(super) fn backward(
         ..scanner.params
     };
 
-    // Step sizes and dy become ddelta and du in place, in f32.
+    // StepSize sizes and dy become ddelta and du in place, in f32.
     let mut wide = Vec::new();
     if variant.elem != DType::F32 {
         wide = vec![scanner.scratch(len)?, scanner.scratch(len)?];
@@ -429,11 +430,11 @@ fn copy(gpu: &Gpu, x: &View<&GpuBuffer>, y: &View<&GpuBuffer>) -> Result<()> {
 #[cfg(test)]
 pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
     let mut all = Vec::new();
-    for (hold, starts) in [Hold::Euler, Hold::ZeroOrder]
+    for (discretization, starts) in [Discretization::Euler, Discretization::ZeroOrderHold]
         .into_iter()
-        .flat_map(|hold| [false, true].map(|starts| (hold, starts)))
+        .flat_map(|discretization| [false, true].map(|starts| (discretization, starts)))
     {
-        let variant = Variant { elem, hold, starts, steps: CHUNK, share: 1 };
+        let variant = Variant { elem, discretization, starts, steps: CHUNK, share: 1 };
         let step = Variant { steps: 1, ..variant };
         let subgroups = Variant { share: 8, ..variant };
         all.extend([Stage::Prepare, Stage::Output].map(|stage| stage.program(step)));

@@ -67,23 +67,23 @@ pub struct Scan<'a> {
     /// Not 0 where a new sequence starts, with empty states: several may share a row.
     pub starts: Option<&'a Tensor>,
     /// How the continuous system becomes a discrete one.
-    pub hold: Hold,
+    pub discretization: Discretization,
     /// How `delta` becomes a step size.
-    pub step: Step,
+    pub step: StepSize,
 }
 
-/// How the input is held during a step of size Δ.
+/// How the continuous system `h' = A·h + b·u` becomes a recurrence with steps of size Δ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hold {
+pub enum Discretization {
     /// `b̄ = Δ·b`: what the published Mamba models were trained with.
     Euler,
     /// `b̄ = (exp(Δ·A) − 1)/A·b`: exact for an input that is constant during the step.
-    ZeroOrder,
+    ZeroOrderHold,
 }
 
 /// How `delta` becomes the step size Δ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum StepSize {
     /// `Δ = softplus(delta + delta_bias)`
     Softplus,
     /// `Δ = delta + delta_bias`
@@ -110,8 +110,8 @@ impl<'a> Scan<'a> {
             z: None,
             state: None,
             starts: None,
-            hold: Hold::Euler,
-            step: Step::Softplus,
+            discretization: Discretization::Euler,
+            step: StepSize::Softplus,
         }
     }
 }
@@ -121,7 +121,7 @@ impl<'a> Scan<'a> {
 /// For each sequence and each channel, with `A = −exp(a_log)` and `Δ = softplus(delta + delta_bias)`,
 ///
 /// ```text
-/// h_t = exp(Δ_t·A)·h_{t−1} + b̄_t·u_t        b̄_t = Δ_t·b_t, or (exp(Δ_t·A) − 1)/A·b_t: see Hold
+/// h_t = exp(Δ_t·A)·h_{t−1} + b̄_t·u_t        b̄_t = Δ_t·b_t, or (exp(Δ_t·A) − 1)/A·b_t: see Discretization
 /// y_t = (Σ_n c_t·h_t + d·u_t)·silu(z_t)
 /// ```
 ///
@@ -150,12 +150,13 @@ impl<'a> Scan<'a> {
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn selective_scan(scan: &Scan) -> Result<(Tensor, Tensor)> {
-    let Scan { u, delta, a_log, b, c, d, delta_bias, z, state, starts, hold, step } = *scan;
+    let Scan { u, delta, a_log, b, c, d, delta_bias, z, state, starts, discretization, step } =
+        *scan;
     let optional = [d, delta_bias, z, state, starts];
     let given = optional.map(|tensor| tensor.is_some());
     let inputs: Vec<&Tensor> =
         [u, delta, a_log, b, c].into_iter().chain(optional.into_iter().flatten()).collect();
-    let mut results = apply(SelectiveScan { hold, step, given }, &inputs)?;
+    let mut results = apply(SelectiveScan { discretization, step, given }, &inputs)?;
     let last = results.swap_remove(1);
     Ok((results.swap_remove(0), last))
 }
@@ -216,8 +217,8 @@ enum Optional {
 /// The op: which inputs it has, and how it discretises.
 #[derive(Clone, Copy)]
 struct SelectiveScan {
-    hold: Hold,
-    step: Step,
+    discretization: Discretization,
+    step: StepSize,
     /// By [`Optional`].
     given: [bool; 5],
 }
