@@ -466,3 +466,39 @@ fn many_rows_of_many_states() -> Result<()> {
     }
     Ok(())
 }
+
+/// What is no number in one text of a row is none of the others'.
+#[test]
+fn nan_stays_in_its_text() -> Result<()> {
+    const START: usize = 144;
+    let sizes @ [b, l, d, n] = [1, 300, 3, 2];
+    let mut starts = vec![0; l];
+    starts[START] = 1;
+    let form = full(Discretization::Euler, StepSize::Softplus);
+    let form = naive::Scan { starts: Some(starts), ..form };
+    let clean = drawn("nan", sizes, &form);
+    let dy = Random::named("upstream").draw(&input(&[b, l, d]));
+    let zeros = Array::from_fn(&[b, d, n], |_| 0.0);
+    for device in &devices() {
+        let want = Scanned::new(&form, &clean, &dy, &zeros, device)?;
+        // Forwards from the first text, backwards from the second.
+        for (at, from, to) in [(100, START, l), (200, 0, START)] {
+            let mut inputs = clean.clone();
+            inputs[0].data[at * d..][..d].fill(f64::NAN);
+            inputs[7].data[at * d..][..d].fill(f64::NAN);
+            let got = Scanned::new(&form, &inputs, &dy, &zeros, device)?;
+            let name = device.name();
+            expect_close(
+                &format!("{name}: y"),
+                &steps(&got.y, from, to),
+                &steps(&want.y, from, to),
+            );
+            for i in (0..9).filter(|&i| STEPPED[i]) {
+                let part = |grads: &[Array]| steps(&grads[i], from, to);
+                expect_close(&format!("{name}: {i}"), &part(&got.grads), &part(&want.grads));
+            }
+            assert!(steps(&got.y, at, at + 1).data.iter().all(|y| y.is_nan()), "{name}");
+        }
+    }
+    Ok(())
+}
