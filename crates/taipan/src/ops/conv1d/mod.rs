@@ -4,17 +4,15 @@
 //! `before = k − 1`, input `i` is row `i` of the window, or row `i − before` of `x`. So `y[t]` is made of
 //! tap `j` times input `t + j`, for `j < k`, and the next window is inputs `l` and on.
 
-use std::ops::Range;
+mod cpu;
 
-use super::function::{self, Activation, Function, Kept};
+use self::cpu::{Grads, Texts};
+use super::function::{self, Activation, Function};
 use super::reduce::Folding;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
-use crate::cpu::threads::for_tasks;
-use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
+use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View, run};
@@ -341,368 +339,6 @@ impl Conv1d {
     }
 }
 
-/// Results of one batch entry that a task computes, or the taps if these are more; parts of
-/// `dweight` and `dbias` are sums over as many.
-const TIME: usize = 64;
-
-/// The most channels that a task computes at a time: what it needs of them stays in cache.
-const STRIP: usize = 2048;
-
-/// The inputs of all batch entries.
-struct Texts<'a, T: Float> {
-    sizes: Sizes,
-    x: &'a [T],
-    /// `[k, d]`
-    taps: Vec<T::Acc>,
-    bias: Option<Vec<T::Acc>>,
-    window: Option<&'a [T]>,
-    starts: Option<&'a [u32]>,
-}
-
-/// Where the gradients go.
-struct Grads<'a, T> {
-    dx: &'a mut [T],
-    dweight: &'a mut [T],
-    dbias: Option<&'a mut [T]>,
-    /// Empty if there is no window.
-    dwindow: &'a mut [T],
-}
-
-/// The gradients of one task: of the inputs `times`, of the window if they are the first, and its
-/// part of `dweight` and `dbias`, `[k + 1, d]`.
-struct BlockGrads<'a, T: Float> {
-    dx: &'a mut [T],
-    dwindow: &'a mut [T],
-    partial: &'a mut [T::Acc],
-}
-
-impl<T: Float> Texts<'_, T> {
-    fn text(&self, entry: usize) -> Text<'_, T> {
-        let Sizes { l, d, .. } = self.sizes;
-        let before = self.sizes.before();
-        Text {
-            sizes: self.sizes,
-            x: &self.x[entry * l * d..][..l * d],
-            window: self.window.map(|window| &window[entry * before * d..][..before * d]),
-            starts: self.starts.map(|starts| &starts[entry * l..][..l]),
-        }
-    }
-
-    /// Batch entries and times, in order. An entry that has but a window has one block, too.
-    fn blocks(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<T> {
-        let Sizes { b, l, d, k } = self.sizes;
-        let time = TIME.max(k);
-        let nothing = (l + k - 1) * d == 0;
-        (0..if nothing { 0 } else { b }).flat_map(move |entry| {
-            let block = move |i: usize| (entry, i * time..(i * time + time).min(l));
-            (0..l.div_ceil(time).max(1)).map(block)
-        })
-    }
-
-    /// Strips of channels, and the most that are in one.
-    fn strips(&self) -> (impl Iterator<Item = Range<usize>> + use<T>, usize) {
-        let d = self.sizes.d;
-        let strips = (0..d).step_by(STRIP).map(move |first| first..(first + STRIP).min(d));
-        (strips, d.min(STRIP))
-    }
-
-    /// The taps of some channels, oldest first.
-    fn taps(&self, channels: &Range<usize>) -> Vec<&[T::Acc]> {
-        let Sizes { d, k, .. } = self.sizes;
-        (0..k).map(|j| &self.taps[j * d..][channels.clone()]).collect()
-    }
-
-    /// `pre = bias + Σ taps[i] ⊙ rows[i]`
-    fn pre(
-        &self,
-        channels: &Range<usize>,
-        taps: &[&[T::Acc]],
-        rows: &[&[T::Acc]],
-        pre: &mut [T::Acc],
-    ) {
-        match &self.bias {
-            Some(bias) => pre.copy_from_slice(&bias[channels.clone()]),
-            None => pre.fill(T::Acc::ZERO),
-        }
-        dispatch(AddTaps { sums: pre, taps, rows });
-    }
-
-    fn forward(&self, function: Function, y: &mut [T], next: &mut [T]) {
-        let (work, d) = (y.len(), self.sizes.d);
-        let mut rest = y;
-        let blocks = self.blocks().map(|(entry, times)| {
-            let y = cut(&mut rest, times.len() * d);
-            (entry, times, y)
-        });
-        for_tasks(blocks.collect(), work, |(entry, times, y)| {
-            self.forward_block(function, &self.text(entry), times, y);
-        });
-        let window = (self.sizes.before() * d).max(1);
-        for (entry, next) in next.chunks_mut(window).enumerate() {
-            self.text(entry).next_window(next);
-        }
-    }
-
-    fn forward_block(&self, function: Function, text: &Text<T>, times: Range<usize>, y: &mut [T]) {
-        let Sizes { d, k, .. } = self.sizes;
-        let (strips, width) = self.strips();
-        let (mut wide, mut buffer) = (Vec::new(), vec![T::Acc::ZERO; width]);
-        for channels in strips {
-            let taps = self.taps(&channels);
-            let inputs = times.start..times.end + self.sizes.before();
-            let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
-            for (i, t) in times.clone().enumerate() {
-                let unseen = k - text.reach(t + k, k);
-                let y = &mut y[i * d..][channels.clone()];
-                fill_wide(y, &mut buffer, |y| {
-                    self.pre(&channels, &taps[unseen..], &rows[i + unseen..i + k], y);
-                    function.value(y);
-                });
-            }
-        }
-    }
-
-    /// From `dy` and `dnext`, the gradients of both results.
-    fn backward(&self, function: Function, dys: [&[T]; 2], grads: Grads<T>) -> Result<()> {
-        let Sizes { l, d, k, .. } = self.sizes;
-        let before = self.sizes.before();
-        let work = self.x.len() * 2;
-        let size = (k + 1) * d;
-        let mut partial =
-            CpuBuffer::scratch(OP, self.blocks().count() * size * size_of::<T::Acc>())?;
-
-        let (mut dx, mut dwindow) = (grads.dx, grads.dwindow);
-        let mut rest = partial.of_mut::<T::Acc>();
-        let blocks = self.blocks().map(|(entry, times)| {
-            let window = times.start == 0 && self.window.is_some();
-            let grads = BlockGrads {
-                dx: cut(&mut dx, times.len() * d),
-                dwindow: cut(&mut dwindow, if window { before * d } else { 0 }),
-                partial: cut(&mut rest, size),
-            };
-            (entry, times, grads)
-        });
-        for_tasks(blocks.collect(), work, |(entry, times, grads)| {
-            let [dy, dnext] = [(dys[0], l), (dys[1], before)]
-                .map(|(dy, rows)| &dy[entry * rows * d..][..rows * d]);
-            self.backward_block(function, &self.text(entry), [dy, dnext], times, grads);
-        });
-
-        let mut total = vec![T::Acc::ZERO; size];
-        partial.of::<T::Acc>().chunks(size.max(1)).for_each(|part| fold::add(&mut total, part));
-        let (dtaps, dbias) = total.split_at(k * d);
-        let dweight = (0..d).flat_map(|c| dtaps.iter().skip(c).step_by(d).copied());
-        T::narrow(&dweight.collect::<Vec<_>>(), grads.dweight);
-        if let Some(out) = grads.dbias {
-            T::narrow(dbias, out);
-        }
-        Ok(())
-    }
-
-    fn backward_block(
-        &self,
-        function: Function,
-        text: &Text<T>,
-        [dy, dnext]: [&[T]; 2],
-        times: Range<usize>,
-        grads: BlockGrads<T>,
-    ) {
-        let Sizes { l, d, k, .. } = self.sizes;
-        let before = self.sizes.before();
-        let (strips, width) = self.strips();
-        let zeros = |rows: usize| vec![T::Acc::ZERO; rows * width];
-        // Results that the inputs of this block reach.
-        let reached = times.start..(times.end + before).min(l);
-        let mut wide = Vec::new();
-        let (mut g, mut sums) = (zeros(reached.len()), zeros(k + 1));
-        let [mut wide_dy, mut pre] = [zeros(1), zeros(1)];
-        for channels in strips {
-            let n = channels.len();
-            let taps = self.taps(&channels);
-            let inputs = reached.start..reached.end + before;
-            let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
-            sums.fill(T::Acc::ZERO);
-            let (dtaps, dbias) = sums.split_at_mut(k * width);
-            for ((i, t), g) in reached.clone().enumerate().zip(g.chunks_mut(width)) {
-                let unseen = k - text.reach(t + k, k);
-                let rows = &rows[i + unseen..i + k];
-                let dy = widened(&dy[t * d..][channels.clone()], &mut wide_dy[..n]);
-                let g = &mut g[..n];
-                if function.kept() != Kept::Nothing {
-                    self.pre(&channels, &taps[unseen..], rows, &mut pre[..n]);
-                }
-                function.slope_at(&mut pre[..n], dy, g);
-                if times.contains(&t) {
-                    let sums = &mut dtaps[unseen * width..];
-                    dispatch(AddTapGrads { sums, width, rows, g });
-                    fold::add(dbias, g);
-                }
-            }
-            for (j, sums) in sums.chunks(width).enumerate() {
-                grads.partial[j * d..][channels.clone()].copy_from_slice(&sums[..n]);
-            }
-
-            let newest_first: Vec<&[T::Acc]> = taps.iter().rev().copied().collect();
-            let g: Vec<&[T::Acc]> = g.chunks(width).map(|g| &g[..n]).collect();
-            // The gradient of input `i`.
-            let mut grad = |i: usize, out: &mut [T]| {
-                let (results, kept) = text.results(i);
-                let age = results.start + before - i..results.end + before - i;
-                let g = &g[results.start - times.start..results.end - times.start];
-                fill_wide(out, &mut pre, |sums| {
-                    match kept {
-                        true => T::widen(&dnext[(i - l) * d..][channels.clone()], sums),
-                        false => sums.fill(T::Acc::ZERO),
-                    }
-                    dispatch(AddTaps { sums, taps: &newest_first[age], rows: g });
-                });
-            };
-            for (i, dx) in grads.dx.chunks_mut(d).enumerate() {
-                grad(times.start + before + i, &mut dx[channels.clone()]);
-            }
-            for (i, dwindow) in grads.dwindow.chunks_mut(d).enumerate() {
-                grad(i, &mut dwindow[channels.clone()]);
-            }
-        }
-    }
-}
-
-/// The inputs of one batch entry.
-struct Text<'a, T> {
-    sizes: Sizes,
-    /// `[l, d]`
-    x: &'a [T],
-    /// `[k − 1, d]`
-    window: Option<&'a [T]>,
-    /// `[l]`
-    starts: Option<&'a [u32]>,
-}
-
-impl<T: Float> Text<'_, T> {
-    /// Some channels of input `i`; nothing before `x` if there is no window.
-    fn input(&self, i: usize, channels: &Range<usize>) -> &[T] {
-        let d = self.sizes.d;
-        match (i.checked_sub(self.sizes.before()), self.window) {
-            (Some(t), _) => &self.x[t * d..][channels.clone()],
-            (None, Some(window)) => &window[i * d..][channels.clone()],
-            (None, None) => &[],
-        }
-    }
-
-    fn starts_at(&self, t: usize) -> bool {
-        self.starts.is_some_and(|starts| starts[t] != 0)
-    }
-
-    /// How many of the `most` inputs before input `end` are there and of the same text as the last.
-    fn reach(&self, end: usize, most: usize) -> usize {
-        for n in 0..most {
-            match (end - 1 - n).checked_sub(self.sizes.before()) {
-                Some(t) if self.starts_at(t) => return n + 1,
-                Some(_) => {}
-                None => return if self.window.is_some() { most } else { n },
-            }
-        }
-        most
-    }
-
-    /// The results that input `i` is a part of, and whether it is in the next window.
-    fn results(&self, i: usize) -> (Range<usize>, bool) {
-        let Sizes { l, .. } = self.sizes;
-        let first = i.saturating_sub(self.sizes.before());
-        for t in first..=i {
-            if t == l {
-                return (first..l, true);
-            }
-            // A text that starts with this input is its own.
-            if self.starts_at(t) && t + self.sizes.before() > i {
-                return (first..t, false);
-            }
-        }
-        (first..i + 1, false)
-    }
-
-    /// The last inputs, `[k − 1, d]`; zeros where there is none or that of an earlier text.
-    fn next_window(&self, next: &mut [T]) {
-        let Sizes { l, d, .. } = self.sizes;
-        let before = self.sizes.before();
-        let unseen = before - self.reach(l + before, before);
-        for (i, next) in next.chunks_mut(d).enumerate() {
-            match i < unseen {
-                true => next.fill(T::of_f64(0.0)),
-                false => next.copy_from_slice(self.input(l + i, &(0..d))),
-            }
-        }
-    }
-}
-
-/// The first `n` elements of what is left.
-fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
-    rest.split_off_mut(..n).expect("pieces of a tensor add up to it")
-}
-
-/// Rows in the wider type: as they are if they are stored in it, or in `wide`.
-fn widened_rows<'a, T: Float>(
-    rows: impl Iterator<Item = &'a [T]>,
-    wide: &'a mut Vec<T::Acc>,
-) -> Vec<&'a [T::Acc]> {
-    let rows: Vec<&[T]> = rows.collect();
-    if let Some(rows) = rows.iter().map(|row| T::as_acc(row)).collect() {
-        return rows;
-    }
-    wide.resize(rows.iter().map(|row| row.len()).sum(), T::Acc::ZERO);
-    let mut rest = &mut wide[..];
-    rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect()
-}
-
-/// `sums += Σ taps[i] ⊙ rows[i]`
-struct AddTaps<'a, A> {
-    sums: &'a mut [A],
-    taps: &'a [&'a [A]],
-    rows: &'a [&'a [A]],
-}
-
-impl<A: Real> Job for AddTaps<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let n = self.sums.len();
-        // Four at a time: Mamba's. The order of the sum is the same.
-        if let ([a, b, c, d], [p, q, r, s]) = (self.taps, self.rows) {
-            let [a, b, c, d, p, q, r, s] = [a, b, c, d, p, q, r, s].map(|x| &x[..n]);
-            for (i, sum) in self.sums.iter_mut().enumerate() {
-                let old = b[i].fma::<I>(q[i], a[i].fma::<I>(p[i], *sum));
-                *sum = d[i].fma::<I>(s[i], c[i].fma::<I>(r[i], old));
-            }
-            return;
-        }
-        for (tap, row) in self.taps.iter().zip(self.rows) {
-            for ((sum, tap), x) in self.sums.iter_mut().zip(*tap).zip(*row) {
-                *sum = tap.fma::<I>(*x, *sum);
-            }
-        }
-    }
-}
-
-/// `sums[i] += g ⊙ rows[i]`, the sums being `width` apart.
-struct AddTapGrads<'a, A> {
-    sums: &'a mut [A],
-    width: usize,
-    rows: &'a [&'a [A]],
-    g: &'a [A],
-}
-
-impl<A: Real> Job for AddTapGrads<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (sums, row) in self.sums.chunks_mut(self.width).zip(self.rows) {
-            for ((sum, g), x) in sums.iter_mut().zip(self.g).zip(*row) {
-                *sum = g.fma::<I>(*x, *sum);
-            }
-        }
-    }
-}
-
 params! {
     struct ConvParams {
         len: u32,
@@ -730,7 +366,7 @@ const MOST_LOOPS: usize = 1 << 14;
 
 fn value_program(function: Function, elem: DType) -> Program {
     let [math, functions] = function::WGSL;
-    let source = [include_str!("conv1d_text.wgsl"), include_str!("conv1d.wgsl"), ELEMENTS];
+    let source = [include_str!("text.wgsl"), include_str!("forward.wgsl"), ELEMENTS];
     Program::new::<ConvParams>(
         &[&[math, functions], &source[..]].concat(),
         &[("Elem", elem)],
@@ -740,7 +376,7 @@ fn value_program(function: Function, elem: DType) -> Program {
 
 fn partial_program(function: Function, elem: DType) -> Program {
     let [math, functions] = function::WGSL;
-    let source = [include_str!("conv1d_text.wgsl"), include_str!("conv1d_partial.wgsl"), ELEMENTS];
+    let source = [include_str!("text.wgsl"), include_str!("partial.wgsl"), ELEMENTS];
     Program::new::<ConvParams>(
         &[&[math, functions], &source[..]].concat(),
         &[("Elem", elem)],
@@ -749,7 +385,7 @@ fn partial_program(function: Function, elem: DType) -> Program {
 }
 
 fn input_program(elem: DType) -> Program {
-    let source = [include_str!("conv1d_dx.wgsl"), ELEMENTS];
+    let source = [include_str!("dx.wgsl"), ELEMENTS];
     Program::new::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 
