@@ -2,6 +2,10 @@
 //!
 //! This crate begins with [`Config`], the shape of a model as `config.json` describes it.
 
+mod batch;
 mod config;
+mod error;
 
+pub use batch::{Batch, IGNORE};
 pub use config::{Config, ConfigError};
+pub use error::{Error, Result};
