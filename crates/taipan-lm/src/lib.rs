@@ -5,7 +5,9 @@
 mod batch;
 mod config;
 mod error;
+mod model;
 
 pub use batch::{Batch, IGNORE};
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
+pub use model::{Activations, Mamba, Parameter, Role, State};
