@@ -7,10 +7,12 @@ mod atomic;
 mod batch;
 mod config;
 mod error;
+mod model;
 mod preset;
 pub mod safetensors;
 
 pub use batch::{Batch, IGNORE};
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
+pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
