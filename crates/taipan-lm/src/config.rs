@@ -1,6 +1,8 @@
 //! The shape of a model, as `config.json` describes it.
 
 use serde::Deserialize;
+use serde_json::json;
+use taipan::DType;
 
 /// What determines a Mamba model's shape and results; field by field the names of Hugging Face's
 /// `MambaConfig`, with its defaults.
@@ -83,23 +85,43 @@ struct File {
 
 impl Default for File {
     fn default() -> Self {
+        let config = Config::default();
         File {
             model_type: String::new(),
+            vocab_size: config.vocab_size,
+            hidden_size: config.hidden_size,
+            num_hidden_layers: config.num_hidden_layers,
+            state_size: config.state_size,
+            conv_kernel: config.conv_kernel,
+            expand: config.expand,
+            intermediate_size: None,
+            time_step_rank: "auto".into(),
+            hidden_act: "silu".into(),
+            use_bias: config.use_bias,
+            use_conv_bias: config.use_conv_bias,
+            layer_norm_epsilon: config.layer_norm_epsilon,
+            residual_in_fp32: config.residual_in_fp32,
+            tie_word_embeddings: None,
+            tie_embeddings: None,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
             vocab_size: 50280,
             hidden_size: 768,
             num_hidden_layers: 32,
             state_size: 16,
             conv_kernel: 4,
             expand: 2,
-            intermediate_size: None,
-            time_step_rank: "auto".into(),
-            hidden_act: "silu".into(),
+            time_step_rank: 48,
             use_bias: false,
             use_conv_bias: true,
             layer_norm_epsilon: 1e-5,
             residual_in_fp32: true,
-            tie_word_embeddings: None,
-            tie_embeddings: None,
+            tie_word_embeddings: true,
         }
     }
 }
@@ -164,6 +186,60 @@ impl Config {
             residual_in_fp32: file.residual_in_fp32,
             tie_word_embeddings: file.tie_word_embeddings.or(file.tie_embeddings).unwrap_or(true),
         })
+    }
+
+    /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`; `end` is the token
+    /// that begins and ends a document, if there is one. How the model was initialised is in it too.
+    ///
+    /// ```
+    /// use taipan::DType;
+    /// use taipan_lm::Config;
+    ///
+    /// let config = Config { hidden_size: 64, time_step_rank: 4, ..Config::default() };
+    /// assert_eq!(Config::from_json(&config.to_json(DType::F32, Some(0)))?, config);
+    /// # Ok::<(), taipan_lm::ConfigError>(())
+    /// ```
+    pub fn to_json(&self, dtype: DType, end: Option<u32>) -> String {
+        let dtype = match dtype {
+            DType::F16 => "float16",
+            DType::BF16 => "bfloat16",
+            DType::F64 => "float64",
+            _ => "float32",
+        };
+        let file = json!({
+            "architectures": ["MambaForCausalLM"],
+            "bos_token_id": end,
+            "conv_kernel": self.conv_kernel,
+            // Newer versions of the library read this key, older ones `torch_dtype`.
+            "dtype": dtype,
+            "eos_token_id": end,
+            "expand": self.expand,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden_size,
+            "initializer_range": 0.02,
+            "intermediate_size": self.inner_size(),
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "model_type": "mamba",
+            "num_hidden_layers": self.num_hidden_layers,
+            "pad_token_id": end,
+            "rescale_prenorm_residual": true,
+            "residual_in_fp32": self.residual_in_fp32,
+            "state_size": self.state_size,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "time_step_floor": 1e-4,
+            "time_step_init_scheme": "random",
+            "time_step_max": 0.1,
+            "time_step_min": 1e-3,
+            "time_step_rank": self.time_step_rank,
+            "time_step_scale": 1.0,
+            "torch_dtype": dtype,
+            "use_bias": self.use_bias,
+            "use_cache": true,
+            "use_conv_bias": self.use_conv_bias,
+            "use_mambapy": false,
+            "vocab_size": self.vocab_size,
+        });
+        format!("{file:#}\n")
     }
 
     /// Channels inside a block, the paper's `D` of the scan.
@@ -255,6 +331,31 @@ mod tests {
         let untied = Config { tie_word_embeddings: false, ..plain.clone() };
         assert_eq!(biased.parameters() - plain.parameters(), 32 * (2 * 1536 + 768));
         assert_eq!(untied.parameters() - plain.parameters(), 50280 * 768);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let plain = Config::default();
+        for config in [
+            Config { layer_norm_epsilon: 0.1 + 0.2, tie_word_embeddings: false, ..plain.clone() },
+            Config {
+                use_bias: true,
+                use_conv_bias: false,
+                residual_in_fp32: false,
+                ..plain.clone()
+            },
+            Config { expand: 3, time_step_rank: 5, state_size: 7, conv_kernel: 2, ..plain.clone() },
+            Config {
+                vocab_size: 9,
+                hidden_size: 8,
+                num_hidden_layers: 1,
+                time_step_rank: 1,
+                ..plain
+            },
+        ] {
+            let json = config.to_json(DType::BF16, None);
+            assert_eq!(Config::from_json(&json).unwrap(), config);
+        }
     }
 
     #[test]

@@ -189,6 +189,11 @@ impl Grads {
         };
         Err(Error::Gradient { op: "grads", why: why.into() })
     }
+
+    /// The gradient of a tracked leaf, to have, if there is one.
+    pub(crate) fn take(&mut self, leaf: &Tensor) -> Option<Tensor> {
+        self.0.remove(&leaf.edge.as_ref()?.node.id)
+    }
 }
 
 impl Tensor {
@@ -246,39 +251,51 @@ impl Tensor {
         );
         dy.dtype().ensure(self.dtype(), OP, "the upstream")?;
         dy.device().ensure(self.device(), OP, "the upstream")?;
-        let Some(edge) = &self.edge else {
+        if self.edge.is_none() {
             let why = "the tensor does not depend on any tracked tensor".into();
             return Err(Error::Gradient { op: OP, why });
+        }
+        backward_of([(self.clone(), dy.detached())])
+    }
+}
+
+/// The gradients of the leaves behind several tensors, each with its upstream. The tensors are
+/// dropped at once, so that what backward has used is freed.
+pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> Result<Grads> {
+    let mut pending = Pending::default();
+    for (root, dy) in roots {
+        if let Some(edge) = &root.edge {
+            pending.add(edge, dy)?;
+        }
+    }
+    let mut grads = Grads::default();
+    while let Some((id, (node, mut dys))) = pending.0.pop_last() {
+        let Some(step) = &node.step else {
+            grads.0.insert(id, dys.swap_remove(0).expect("a pending leaf has a gradient"));
+            continue;
         };
-        let mut pending = Pending::default();
-        pending.add(edge, dy.detached())?;
-        let mut grads = Grads::default();
-        while let Some((id, (node, mut dys))) = pending.0.pop_last() {
-            let Some(step) = &node.step else {
-                grads.0.insert(id, dys.swap_remove(0).expect("a pending leaf has a gradient"));
-                continue;
-            };
-            let rule = step.rule.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let Some(rule) = rule else {
-                let why = format!("the graph behind {} was used by an earlier backward", step.op);
-                return Err(Error::Gradient { op: OP, why });
-            };
-            let dys = dys
-                .into_iter()
-                .zip(&step.results)
-                .map(|(dy, spec)| match dy {
-                    Some(dy) => Ok(dy),
-                    None => Tensor::zeros(spec.shape(), spec.dtype(), self.device()),
-                })
-                .collect::<Result<Vec<_>>>()?;
-            for (input, dx) in node.inputs.iter().zip(rule(&dys)?) {
-                if let (Some(input), Some(dx)) = (input, dx) {
-                    pending.add(input, dx)?;
-                }
+        let rule = step.rule.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(rule) = rule else {
+            let why = format!("the graph behind {} was used by an earlier backward", step.op);
+            return Err(Error::Gradient { op: "backward", why });
+        };
+        let given = dys.iter().flatten().next().expect("a pending step has a gradient");
+        let device = given.device().clone();
+        let dys = dys
+            .into_iter()
+            .zip(&step.results)
+            .map(|(dy, spec)| match dy {
+                Some(dy) => Ok(dy),
+                None => Tensor::zeros(spec.shape(), spec.dtype(), &device),
+            })
+            .collect::<Result<Vec<_>>>()?;
+        for (input, dx) in node.inputs.iter().zip(rule(&dys)?) {
+            if let (Some(input), Some(dx)) = (input, dx) {
+                pending.add(input, dx)?;
             }
         }
-        Ok(grads)
     }
+    Ok(grads)
 }
 
 /// Nodes whose results have gradients that were not yet carried on, by id.

@@ -1,0 +1,146 @@
+//! Files and directories that are there whole or not at all, whenever the program or the machine stops.
+//!
+//! They are written beside their place under a temporary name, flushed to the disk, and renamed. What a killed
+//! program leaves has `.tmp-` in its name: [`sweep`] removes it.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+const MARK: &str = ".tmp-";
+
+/// A file being written; its errors name the path it will have.
+pub(crate) struct Output {
+    place: PathBuf,
+    out: BufWriter<File>,
+}
+
+impl Output {
+    fn create(path: &Path, place: PathBuf) -> Result<Output> {
+        let file = File::create_new(path).map_err(Error::io(&place))?;
+        Ok(Output { place, out: BufWriter::with_capacity(1 << 20, file) })
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.out.write_all(bytes).map_err(Error::io(&self.place))
+    }
+
+    /// Have the system put it on the disk.
+    fn sync(mut self) -> Result<()> {
+        let flushed = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
+        // What could not be flushed is not tried again when it is dropped.
+        let (_file, _rest) = self.out.into_parts();
+        flushed.map_err(Error::io(&self.place))
+    }
+}
+
+/// Replace the file at `path` by what `fill` writes, or leave it as it is.
+pub(crate) fn write_file(path: &Path, fill: impl FnOnce(&mut Output) -> Result<()>) -> Result<()> {
+    let temporary = Temporary(beside(path)?);
+    let mut out = Output::create(&temporary.0, path.to_owned())?;
+    fill(&mut out)?;
+    out.sync()?;
+    temporary.rename(path)
+}
+
+/// A directory being written. Unless it is [put in its place](NewDirectory::commit), it is removed.
+pub(crate) struct NewDirectory {
+    temporary: Temporary,
+    place: PathBuf,
+}
+
+impl NewDirectory {
+    /// Begin the directory that will be at `place`, where nothing may be.
+    pub(crate) fn create(place: &Path) -> Result<NewDirectory> {
+        let temporary = Temporary(beside(place)?);
+        fs::create_dir(&temporary.0).map_err(Error::io(place))?;
+        Ok(NewDirectory { temporary, place: place.to_owned() })
+    }
+
+    /// Write one of its files.
+    pub(crate) fn file(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&mut Output) -> Result<()>,
+    ) -> Result<()> {
+        let mut out = Output::create(&self.temporary.0.join(name), self.place.join(name))?;
+        fill(&mut out)?;
+        out.sync()
+    }
+
+    /// Put it in its place.
+    pub(crate) fn commit(self) -> Result<()> {
+        sync_directory(&self.temporary.0).map_err(Error::io(&self.place))?;
+        self.temporary.rename(&self.place)
+    }
+}
+
+/// Remove what a killed program left unfinished in `directory`.
+pub(crate) fn sweep(directory: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
+        let path = entry.map_err(Error::io(directory))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        // Only names that `beside` gives: a number and nothing else behind the mark.
+        let number = name.and_then(|name| name.rsplit_once(MARK)).map(|(_, number)| number);
+        if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            remove(&path).map_err(Error::io(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Remove a directory so that, whenever this is stopped, it is there whole or not under its name.
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
+    let temporary = beside(path)?;
+    fs::rename(path, &temporary).and_then(|()| remove(&temporary)).map_err(Error::io(path))
+}
+
+/// A temporary name, and what is there until it is renamed.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn rename(self, place: &Path) -> Result<()> {
+        fs::rename(&self.0, place).map_err(Error::io(place))?;
+        let parent = parent(place);
+        sync_directory(parent).map_err(Error::io(parent))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After a rename nothing is there. An error that is on its way says more than that of this removal, and
+        // what stays is swept away at the next start.
+        let _ = remove(&self.0);
+    }
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match path.symlink_metadata()?.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
+}
+
+/// The temporary name of a path: of this process, since two may write to one directory.
+fn beside(path: &Path) -> Result<PathBuf> {
+    let Some(name) = path.file_name() else {
+        return Err(Error::invalid(path.display().to_string(), "no name of a file or directory"));
+    };
+    let mut name = name.to_owned();
+    name.push(format!("{MARK}{}", std::process::id()));
+    Ok(path.with_file_name(name))
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Make the names in a directory last, where the system has a call for that.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+}

@@ -1,0 +1,212 @@
+//! A layer: norm and mixer, the paper's figure 3.
+
+use taipan::{
+    Activation, CausalConv1d, DType, Scan, Tensor, Weight, add_rms_norm, causal_conv1d, linear,
+    recompute, rms_norm, selective_scan,
+};
+
+use super::parameter::{Blank, Init, Maker, Parameter, Role};
+use crate::Config;
+use crate::error::Result;
+
+/// See the glossary of the module above for the sizes.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    norm: Parameter,                 // [d]
+    in_x: Parameter,                 // [inner, d]
+    in_z: Parameter,                 // [inner, d]
+    in_bias: Option<[Parameter; 2]>, // [inner] each
+    conv: Parameter,                 // [inner, k]
+    conv_bias: Option<Parameter>,    // [inner]
+    x_proj: Parameter,               // [r + 2n, inner]
+    dt_proj: Parameter,              // [inner, r]
+    dt_bias: Parameter,              // [inner]
+    a_log: Parameter,                // [inner, n]
+    skip: Parameter,                 // [inner]
+    out: Parameter,                  // [d, inner]
+    out_bias: Option<Parameter>,     // [d]
+    sizes: Sizes,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    n: usize,
+    r: usize,
+    eps: f64,
+}
+
+/// What goes from layer to layer: the residual stream is `residual + hidden`.
+pub(super) struct Stream {
+    /// `[b, l, d]`, of the model's type.
+    pub(super) hidden: Tensor,
+    /// `[b, l, d]`, of type `dtype`; before the first layer there is none.
+    pub(super) residual: Option<Tensor>,
+    /// The type of the sums.
+    pub(super) dtype: DType,
+}
+
+/// What a layer remembers of the text so far.
+#[derive(Clone, Debug)]
+pub(super) struct LayerState {
+    /// `[b, k−1, inner]`: the last inputs of the convolution.
+    window: Tensor,
+    /// `[b, inner, n]`
+    state: Tensor,
+}
+
+/// The parameters, by a reference of either kind, in a fixed order.
+macro_rules! parameters {
+    ($name:ident, $($reference:tt)+) => {
+        pub(super) fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
+            let Layer { norm, in_x, in_z, in_bias, conv, conv_bias, .. } = self;
+            let Layer { x_proj, dt_proj, dt_bias, a_log, skip, out, out_bias, .. } = self;
+            [norm, in_x, in_z]
+                .into_iter()
+                .chain(in_bias.into_iter().flatten())
+                .chain([conv])
+                .chain(conv_bias)
+                .chain([x_proj, dt_proj, dt_bias, a_log, skip, out])
+                .chain(out_bias)
+                .collect()
+        }
+    };
+}
+
+impl Layer {
+    parameters!(parameters, &);
+    parameters!(parameters_mut, &mut);
+
+    pub(super) fn make(config: &Config, index: usize, maker: &mut Maker) -> Result<Layer> {
+        let (d, inner, n) = (config.hidden_size, config.inner_size(), config.state_size);
+        let (k, r) = (config.conv_kernel, config.time_step_rank);
+        let mut part = |name: &str, part, shape: &[usize], role, init| {
+            let stored = format!("backbone.layers.{index}.{name}");
+            maker.make(Blank { stored, shape: shape.to_vec(), part, role, init })
+        };
+        let (x, z) = (Some(("x", 0..inner)), Some(("z", inner..2 * inner)));
+        // What torch's layers begin with, which the paper's code leaves as it is.
+        let uniform = |inputs: usize| Init::Uniform(1.0 / (inputs as f64).sqrt());
+        let (name, shape, init) = ("mixer.in_proj.weight", [2 * inner, d], uniform(d));
+        let in_x = part(name, x.clone(), &shape, Role::Matrix, init)?;
+        let in_z = part(name, z.clone(), &shape, Role::Matrix, init)?;
+        let in_bias = match config.use_bias {
+            true => {
+                let (name, shape) = ("mixer.in_proj.bias", [2 * inner]);
+                let x = part(name, x, &shape, Role::Vector, Init::Zeros)?;
+                Some([x, part(name, z, &shape, Role::Vector, Init::Zeros)?])
+            }
+            false => None,
+        };
+        let mut whole =
+            |name: &str, shape: &[usize], role, init| part(name, None, shape, role, init);
+        let mut bias = |name: &str, len, used, init| match used {
+            true => whole(name, &[len], Role::Vector, init).map(Some),
+            false => Ok(None),
+        };
+        let conv_bias = bias("mixer.conv1d.bias", inner, config.use_conv_bias, uniform(k))?;
+        let out_bias = bias("mixer.out_proj.bias", d, config.use_bias, Init::Zeros)?;
+        // Every layer adds to the residual stream; that shall not grow with their number.
+        let out = Init::Uniform(1.0 / ((inner * config.num_hidden_layers) as f64).sqrt());
+        let steps = Init::StepBias { least: 1e-3, most: 0.1 };
+        let dt = Init::Uniform((r as f64).powf(-0.5));
+        Ok(Layer {
+            norm: whole("norm.weight", &[d], Role::Vector, Init::Ones)?,
+            in_x,
+            in_z,
+            in_bias,
+            conv: whole("mixer.conv1d.weight", &[inner, 1, k], Role::Matrix, uniform(k))?,
+            conv_bias,
+            x_proj: whole(
+                "mixer.x_proj.weight",
+                &[r + 2 * n, inner],
+                Role::Matrix,
+                uniform(inner),
+            )?,
+            dt_proj: whole("mixer.dt_proj.weight", &[inner, r], Role::Matrix, dt)?,
+            dt_bias: whole("mixer.dt_proj.bias", &[inner], Role::Recurrence, steps)?,
+            a_log: whole("mixer.A_log", &[inner, n], Role::Recurrence, Init::LogOfStates)?,
+            skip: whole("mixer.D", &[inner], Role::Recurrence, Init::Ones)?,
+            out: whole("mixer.out_proj.weight", &[d, inner], Role::Matrix, out)?,
+            out_bias,
+            sizes: Sizes { n, r, eps: config.layer_norm_epsilon },
+        })
+    }
+
+    /// The stream behind the layer, and what the layer then remembers.
+    ///
+    /// `starts` and `before` are as in [`Mamba::forward`](super::Mamba::forward).
+    pub(super) fn forward(
+        &self,
+        stream: &Stream,
+        starts: Option<&Tensor>,
+        before: Option<&LayerState>,
+    ) -> taipan::Result<(Stream, LayerState)> {
+        let Sizes { n, r, eps } = self.sizes;
+        let (u, residual) = stream.normed(&self.norm, eps)?;
+        let bias = |i: usize| self.in_bias.as_ref().map(|biases| &*biases[i]);
+        let x = linear(&u, Weight::nk(&self.in_x), bias(0), Activation::None)?; // [b, l, inner]
+        let z = linear(&u, Weight::nk(&self.in_z), bias(1), Activation::None)?;
+        let (x, window) = causal_conv1d(&CausalConv1d {
+            bias: self.conv_bias.as_deref(),
+            window: before.map(|before| &before.window),
+            starts,
+            activation: Activation::Silu,
+            ..CausalConv1d::new(&x, &self.conv)
+        })?;
+        let selected = linear(&x, Weight::nk(&self.x_proj), None, Activation::None)?; // [b, l, r + 2n]
+        let part = |columns| selected.slice(2, columns);
+        let (dt, b, c) = (part(0..r)?, part(r..r + n)?, part(r + n..r + 2 * n)?);
+        let delta = linear(&dt, Weight::nk(&self.dt_proj), None, Activation::None)?; // [b, l, inner]
+        let (y, state) = selective_scan(&Scan {
+            d: Some(&self.skip),
+            delta_bias: Some(&self.dt_bias),
+            z: Some(&z),
+            state: before.map(|before| &before.state),
+            starts,
+            ..Scan::new(&x, &delta, &self.a_log, &b, &c)
+        })?;
+        let hidden = linear(&y, Weight::nk(&self.out), self.out_bias.as_deref(), Activation::None)?;
+        let stream = Stream { hidden, residual: Some(residual), dtype: stream.dtype };
+        Ok((stream, LayerState { window, state }))
+    }
+
+    /// [`forward`](Layer::forward) from empty states, of which backward computes everything but the
+    /// stream again.
+    pub(super) fn recomputed(
+        &self,
+        stream: &Stream,
+        starts: Option<&Tensor>,
+    ) -> taipan::Result<Stream> {
+        let (layer, dtype) = (self.clone(), stream.dtype);
+        let given = [stream.residual.as_ref(), starts];
+        let [has_residual, has_starts] = given.map(|tensor| tensor.is_some());
+        let inputs: Vec<&Tensor> = [&stream.hidden]
+            .into_iter()
+            .chain(given.into_iter().flatten())
+            .chain(self.parameters().into_iter().map(|parameter| &parameter.tensor))
+            .collect();
+        let results = recompute(&inputs, move |inputs| {
+            let mut inputs = inputs.iter().cloned();
+            let mut next = || inputs.next().expect("as many as above");
+            let stream = Stream { hidden: next(), residual: has_residual.then(&mut next), dtype };
+            let starts = has_starts.then(&mut next);
+            let mut layer = layer.clone();
+            layer.parameters_mut().into_iter().for_each(|parameter| parameter.tensor = next());
+            let (stream, _) = layer.forward(&stream, starts.as_ref(), None)?;
+            Ok([stream.hidden].into_iter().chain(stream.residual).collect())
+        })?;
+        let mut results = results.into_iter();
+        let mut next = || results.next().expect("a stream has two tensors behind a layer");
+        Ok(Stream { hidden: next(), residual: Some(next()), dtype })
+    }
+}
+
+impl Stream {
+    /// The norm of the stream, and the stream.
+    pub(super) fn normed(&self, weight: &Tensor, eps: f64) -> taipan::Result<(Tensor, Tensor)> {
+        match &self.residual {
+            Some(residual) => add_rms_norm(&self.hidden, residual, weight, eps),
+            None => Ok((rms_norm(&self.hidden, weight, eps)?, self.hidden.cast(self.dtype)?)),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Mamba, the language model of Gu & Dao 2023 (arXiv 2312.00752).
+//!
+//! | here | paper | |
+//! |---|---|---|
+//! | `b`, `l` | B, L | sequences of a batch, tokens of a sequence |
+//! | `d` | D | width of the residual stream, `hidden_size` |
+//! | `inner` | E·D | channels inside a layer, `expand·hidden_size` |
+//! | `n` | N | states per channel, `state_size` |
+//! | `k` | | taps of the convolution, `conv_kernel` |
+//! | `r` | R | rank of the projection to Δ, `time_step_rank` |
+//! | `a_log`, `skip` | A = −exp(a_log), D | decay of the states; what goes past them |
+//! | `dt`, `delta` | s_Δ(x), Δ | the step size, before and behind its projection to all channels |
+//! | `b`, `c` of a scan | B, C | how inputs enter states, and states outputs |
+//! | `x`, `z` | | the two branches of a layer: the sequence, and its gate |
+//!
+//! A layer is
+//!
+//! ```text
+//! hidden → norm → in_proj → x, z
+//!          x → convolution, silu → x_proj → dt, B, C;  dt → dt_proj → delta
+//!          selective scan of x, gated by z → out_proj → hidden, added to the residual stream
+//! ```
+
+mod layer;
+mod parameter;
+
+use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
+
+use self::layer::{Layer, LayerState, Stream};
+use self::parameter::{Blank, Init, Maker, Source};
+pub use self::parameter::{Parameter, Role};
+use crate::error::{Error, Result};
+use crate::{Batch, Config, IGNORE};
+
+/// A Mamba language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
+///
+/// ```
+/// use taipan::{DType, Device};
+/// use taipan_lm::{Batch, Config, Mamba};
+///
+/// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 10}"#)?;
+/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let batch = Batch {
+///     rows: 1,
+///     len: 4,
+///     ids: vec![0, 1, 2, 3],
+///     targets: vec![1, 2, 3, 4],
+///     starts: vec![1, 0, 0, 0],
+/// };
+/// let loss = model.loss(&batch)?;
+/// assert!((loss.item()? - 10f64.ln()).abs() < 0.1, "it knows nothing yet");
+/// let grads = loss.backward()?;
+/// for parameter in model.parameters() {
+///     assert_eq!(grads.of(parameter)?.shape(), parameter.shape());
+/// }
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mamba {
+    config: Config,
+    dtype: DType,
+    embeddings: Parameter, // [v, d]
+    layers: Vec<Layer>,
+    norm_f: Parameter,       // [d]
+    head: Option<Parameter>, // [v, d]; the embeddings if there is none
+    activations: Activations,
+}
+
+/// What a layer keeps for backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// Whatever backward needs.
+    #[default]
+    Kept,
+    /// Its input; the rest is computed again. Takes a third more time, and of the memory for activations
+    /// little more than one layer's.
+    Recomputed,
+}
+
+/// What a model remembers of the texts so far, one for each sequence of a batch.
+#[derive(Clone, Debug)]
+pub struct State(Vec<LayerState>);
+
+/// The parameters, by a reference of either kind, in a fixed order.
+macro_rules! parameters {
+    ($(#[$doc:meta])* $name:ident, $($reference:tt)+) => {
+        $(#[$doc])*
+        pub fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
+            let Mamba { embeddings, layers, norm_f, head, .. } = self;
+            [embeddings]
+                .into_iter()
+                .chain(layers.into_iter().flat_map(|layer| layer.$name()))
+                .chain([norm_f])
+                .chain(head)
+                .collect()
+        }
+    };
+}
+
+impl Mamba {
+    parameters! {
+        /// Everything that is trained, always in the same order.
+        parameters, &
+    }
+
+    parameters! {
+        /// The same, to be changed.
+        parameters_mut, &mut
+    }
+
+    /// A model to be trained, with random weights as the paper's code draws them; the same seed gives the
+    /// same model on every device, and one in half precision is that of f32, rounded.
+    pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<Mamba> {
+        let source = Source::Random { seed, made: 0 };
+        Mamba::make(config, &mut Maker { dtype, device, source })
+    }
+
+    /// A model whose weights `find` knows, by the names of Hugging Face's files. They are handed out in the
+    /// shape that it is told and converted to `dtype`, except for those of the recurrence, which are f32
+    /// in half precision: see [`Role`].
+    pub fn load(
+        config: &Config,
+        dtype: DType,
+        device: &Device,
+        mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,
+    ) -> Result<Mamba> {
+        Mamba::make(config, &mut Maker { dtype, device, source: Source::Stored(&mut find) })
+    }
+
+    fn make(config: &Config, maker: &mut Maker) -> Result<Mamba> {
+        if !maker.dtype.is_float() {
+            return Err(Error::invalid(
+                "model",
+                format!("the type is {}, expected a float", maker.dtype),
+            ));
+        }
+        let (v, d) = (config.vocab_size, config.hidden_size);
+        let blank = |stored: &str, shape: &[usize], role, init| Blank {
+            stored: stored.into(),
+            shape: shape.to_vec(),
+            part: None,
+            role,
+            init,
+        };
+        let normal = Init::Normal(0.02);
+        Ok(Mamba {
+            config: config.clone(),
+            dtype: maker.dtype,
+            embeddings: maker.make(blank(
+                "backbone.embeddings.weight",
+                &[v, d],
+                Role::Matrix,
+                normal,
+            ))?,
+            layers: (0..config.num_hidden_layers)
+                .map(|i| Layer::make(config, i, maker))
+                .collect::<Result<_>>()?,
+            norm_f: maker.make(blank("backbone.norm_f.weight", &[d], Role::Vector, Init::Ones))?,
+            head: match config.tie_word_embeddings {
+                true => None,
+                false => {
+                    Some(maker.make(blank("lm_head.weight", &[v, d], Role::Matrix, normal))?)
+                }
+            },
+            activations: Activations::Kept,
+        })
+    }
+
+    /// The same model, keeping more or less for backward.
+    pub fn with_activations(self, activations: Activations) -> Mamba {
+        Mamba { activations, ..self }
+    }
+
+    /// Its shape.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The type of its matrices.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Where it is.
+    pub fn device(&self) -> &Device {
+        self.embeddings.device()
+    }
+
+    /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
+    pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
+        let on_device =
+            |values: &[u32]| Tensor::new(values, &[batch.rows, batch.len], self.device());
+        let (ids, targets) = (on_device(&batch.ids)?, on_device(&batch.targets)?);
+        let starts = match batch.starts.contains(&1) {
+            true => Some(on_device(&batch.starts)?),
+            false => None,
+        };
+        let mut stream = self.embed(&ids)?;
+        for layer in &self.layers {
+            stream = match self.activations {
+                Activations::Kept => layer.forward(&stream, starts.as_ref(), None)?.0,
+                Activations::Recomputed => layer.recomputed(&stream, starts.as_ref())?,
+            };
+        }
+        let normed = self.normed(&stream)?;
+        Ok(linear_cross_entropy(&normed, self.head(), &targets, Some(IGNORE))?)
+    }
+
+    /// The logits behind the last token of each sequence, `[b, v]`, and what is then remembered.
+    ///
+    /// `ids` is `[b, l]`, of type u32; `before` is what is remembered of what came before them, and nothing
+    /// at the beginning of a text.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    /// use taipan_lm::{Config, Mamba};
+    ///
+    /// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 10}"#)?;
+    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let ids = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], &Device::Cpu);
+    /// let (logits, state) = model.next(&ids(&[3, 1, 4])?, None)?;
+    /// let likeliest = logits.argmax(1)?.item()? as u32;
+    /// let (logits, _) = model.next(&ids(&[likeliest])?, Some(&state))?;
+    /// assert_eq!(logits.shape(), [1, 10]);
+    /// # Ok::<(), taipan_lm::Error>(())
+    /// ```
+    pub fn next(&self, ids: &Tensor, before: Option<&State>) -> Result<(Tensor, State)> {
+        let &[b, l] = ids.shape() else {
+            let why = format!("ids are {:?}, expected [b, l]", ids.shape());
+            return Err(Error::invalid("next", why));
+        };
+        if l == 0 {
+            return Err(Error::invalid("next", "ids are [b, 0], expected a token at least"));
+        }
+        taipan::no_grad(|| {
+            let mut stream = self.embed(ids)?;
+            let mut states = Vec::with_capacity(self.layers.len());
+            for (i, layer) in self.layers.iter().enumerate() {
+                let (next, state) =
+                    layer.forward(&stream, None, before.map(|before| &before.0[i]))?;
+                stream = next;
+                states.push(state);
+            }
+            let last = self.normed(&stream)?.slice(1, l - 1..l)?;
+            let last = last.reshape(&[b, self.config.hidden_size])?;
+            Ok((linear(&last, self.head(), None, Activation::None)?, State(states)))
+        })
+    }
+
+    fn embed(&self, ids: &Tensor) -> taipan::Result<Stream> {
+        let dtype = match self.config.residual_in_fp32 {
+            true => Role::Recurrence.dtype(self.dtype),
+            false => self.dtype,
+        };
+        Ok(Stream { hidden: embedding(&self.embeddings, ids)?, residual: None, dtype })
+    }
+
+    fn normed(&self, stream: &Stream) -> taipan::Result<Tensor> {
+        Ok(stream.normed(&self.norm_f, self.config.layer_norm_epsilon)?.0)
+    }
+
+    fn head(&self) -> Weight<'_> {
+        Weight::nk(self.head.as_ref().unwrap_or(&self.embeddings))
+    }
+}

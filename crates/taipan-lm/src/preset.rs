@@ -1,0 +1,118 @@
+//! Models by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::{Config, Error};
+
+/// A size of model: two for a laptop, and those of the published checkpoints.
+///
+/// ```
+/// use taipan_lm::Preset;
+///
+/// let config = "130m".parse::<Preset>()?.config(50280);
+/// assert_eq!(config.parameters(), 129_135_360);
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// Learns something in two minutes on two cores.
+    Tiny,
+    /// For an evening.
+    Small,
+    /// As `state-spaces/mamba-130m`.
+    M130,
+    /// As `state-spaces/mamba-370m`.
+    M370,
+    /// As `state-spaces/mamba-790m`.
+    M790,
+    /// As `state-spaces/mamba-1.4b`.
+    B1_4,
+    /// As `state-spaces/mamba-2.8b`.
+    B2_8,
+}
+
+impl Preset {
+    /// All of them, the smallest first.
+    pub const ALL: [Preset; 7] = [
+        Preset::Tiny,
+        Preset::Small,
+        Preset::M130,
+        Preset::M370,
+        Preset::M790,
+        Preset::B1_4,
+        Preset::B2_8,
+    ];
+
+    /// The name, the width of the residual stream and the number of layers.
+    fn size(self) -> (&'static str, usize, usize) {
+        match self {
+            Preset::Tiny => ("tiny", 128, 4),
+            Preset::Small => ("small", 384, 8),
+            Preset::M130 => ("130m", 768, 24),
+            Preset::M370 => ("370m", 1024, 48),
+            Preset::M790 => ("790m", 1536, 48),
+            Preset::B1_4 => ("1.4b", 2048, 48),
+            Preset::B2_8 => ("2.8b", 2560, 64),
+        }
+    }
+
+    /// The shape of the model, for a vocabulary of this size.
+    pub fn config(self, vocab_size: usize) -> Config {
+        let (_, hidden_size, num_hidden_layers) = self.size();
+        Config {
+            vocab_size,
+            hidden_size,
+            num_hidden_layers,
+            time_step_rank: hidden_size.div_ceil(16),
+            ..Config::default()
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.size().0)
+    }
+}
+
+impl FromStr for Preset {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Preset, Error> {
+        Preset::ALL.into_iter().find(|preset| preset.to_string() == name).ok_or_else(|| {
+            let names = Preset::ALL.map(|preset| preset.to_string()).join(", ");
+            Error::invalid("preset", format!("{name} found, expected one of {names}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_the_published_ones() {
+        // The number of parameters of state-spaces/mamba-*, whose vocabulary is 50277, padded to 50280.
+        for (preset, parameters) in [
+            (Preset::M130, 129_135_360),
+            (Preset::M370, 371_516_416),
+            (Preset::M790, 793_204_224),
+            (Preset::B1_4, 1_372_178_432),
+            (Preset::B2_8, 2_768_345_600),
+        ] {
+            assert_eq!(preset.config(50280).parameters(), parameters, "{preset}");
+        }
+    }
+
+    #[test]
+    fn names_lead_back() {
+        for preset in Preset::ALL {
+            assert_eq!(preset.to_string().parse::<Preset>().unwrap(), preset);
+        }
+        assert_eq!(
+            "131m".parse::<Preset>().unwrap_err().to_string(),
+            "preset: 131m found, expected one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! The file format `safetensors`: named tensors, in three parts.
+//!
+//!     u64, little-endian      the length of the header, n
+//!     n bytes                 JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
+//!     the rest                the tensors' bytes, row-major and little-endian, without gaps
+//!
+//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once. Writing gives the
+//! same bytes for the same tensors.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use half::{bf16, f16};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use taipan::{DType, Device, Element, Tensor};
+
+use crate::{Error, Result};
+
+/// The most a header may take, as in Hugging Face's library: a length beyond it is no length.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// The tensors of a file that was checked as a whole; `B` holds its bytes.
+///
+/// ```
+/// use taipan::{Device, Tensor};
+/// use taipan_lm::safetensors::{Safetensors, Stored, write};
+///
+/// let w = Tensor::new(&[1f32, 2.0, 3.0], &[3], &Device::Cpu)?;
+/// let mut bytes = Vec::new();
+/// let stored = [Stored { name: "w".into(), shape: vec![3, 1], parts: vec![&w] }];
+/// pollster::block_on(write(&stored, |part| {
+///     bytes.extend_from_slice(part);
+///     Ok(())
+/// }))?;
+///
+/// let file = Safetensors::parse("memory", bytes)?;
+/// assert_eq!(file.shape("w"), Some(&[3, 1][..]));
+/// assert_eq!(file.tensor("w", &[3, 1])?.read_blocking::<f32>()?, [1.0, 2.0, 3.0]);
+/// assert_eq!(
+///     file.tensor("w", &[3]).unwrap_err().to_string(),
+///     "memory: w is [3, 1], expected [3]"
+/// );
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+pub struct Safetensors<B> {
+    place: String,
+    bytes: B,
+    /// Where the tensors' bytes begin.
+    data: usize,
+    tensors: BTreeMap<String, Entry>,
+}
+
+/// What the header says of a tensor.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    dtype: Name,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+/// An element type by the format's name for it.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Name {
+    F16,
+    BF16,
+    F32,
+    F64,
+    U32,
+    I64,
+}
+
+impl Name {
+    fn dtype(self) -> DType {
+        match self {
+            Name::F16 => DType::F16,
+            Name::BF16 => DType::BF16,
+            Name::F32 => DType::F32,
+            Name::F64 => DType::F64,
+            Name::U32 => DType::U32,
+            Name::I64 => DType::I64,
+        }
+    }
+}
+
+/// The header's tensors: a name that comes twice is an error, which a map alone would hide.
+struct Header(BTreeMap<String, Entry>);
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Header, D::Error> {
+        struct Tensors;
+        impl<'de> Visitor<'de> for Tensors {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of tensors")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(
+                self,
+                mut map: M,
+            ) -> std::result::Result<Header, M::Error> {
+                let mut tensors = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        map.next_value::<BTreeMap<String, String>>()?;
+                        continue;
+                    }
+                    let entry = map.next_value()?;
+                    if let Some(Entry { .. }) = tensors.insert(name.clone(), entry) {
+                        return Err(M::Error::custom(format!("{name} is there twice")));
+                    }
+                }
+                Ok(Header(tensors))
+            }
+        }
+        deserializer.deserialize_map(Tensors)
+    }
+}
+
+impl<B: AsRef<[u8]>> Safetensors<B> {
+    /// The tensors of a file's bytes; errors begin with `place`.
+    pub fn parse(place: impl Into<String>, bytes: B) -> Result<Self> {
+        let place = place.into();
+        match header(bytes.as_ref()) {
+            Ok((data, tensors)) => Ok(Safetensors { place, bytes, data, tensors }),
+            Err(why) => Err(Error::invalid(place, why)),
+        }
+    }
+
+    /// The names of the tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The shape of a tensor, if it is there.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|entry| entry.shape.as_slice())
+    }
+
+    /// A tensor, on the CPU and of the type it is stored in. That it is missing or of another shape is an error.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let Some(entry) = self.tensors.get(name) else {
+            return Err(Error::invalid(&self.place, format!("{name} {shape:?} is missing")));
+        };
+        if entry.shape != shape {
+            let why = format!("{name} is {:?}, expected {shape:?}", entry.shape);
+            return Err(Error::invalid(&self.place, why));
+        }
+        let (begin, end) = entry.data_offsets;
+        let bytes = &self.bytes.as_ref()[self.data + begin..self.data + end];
+        Ok(match entry.dtype {
+            Name::F16 => tensor::<f16>(bytes, shape),
+            Name::BF16 => tensor::<bf16>(bytes, shape),
+            Name::F32 => tensor::<f32>(bytes, shape),
+            Name::F64 => tensor::<f64>(bytes, shape),
+            Name::U32 => tensor::<u32>(bytes, shape),
+            Name::I64 => tensor::<i64>(bytes, shape),
+        }?)
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl Safetensors<memmap2::Mmap> {
+    /// Map a file into memory: what is not looked at is not read.
+    pub fn open(path: &std::path::Path) -> Result<Self> {
+        let file = std::fs::File::open(path).map_err(Error::io(path))?;
+        // SAFETY: the bytes may change under a map if another program writes to the file. This crate replaces
+        // files, never writes into them; that others do the same is what every reader of mapped files relies on.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))?;
+        Safetensors::parse(path.display().to_string(), map)
+    }
+}
+
+fn tensor<T: Element>(bytes: &[u8], shape: &[usize]) -> taipan::Result<Tensor> {
+    match bytemuck::try_cast_slice(bytes) {
+        Ok(values) => Tensor::new::<T>(values, shape, &Device::Cpu),
+        // Behind a tensor of smaller elements it need not be aligned.
+        Err(_) => Tensor::new::<T>(&bytemuck::pod_collect_to_vec(bytes), shape, &Device::Cpu),
+    }
+}
+
+/// Where the data begins, and the tensors in it; or what is wrong.
+fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, Entry>), String> {
+    let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
+        return Err(format!("{} bytes found, expected a header's length in 8", bytes.len()));
+    };
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER || length > rest.len() as u64 {
+        let most = MAX_HEADER.min(rest.len() as u64);
+        return Err(format!("a header of {length} bytes, expected at most {most}"));
+    }
+    let (json, data) = rest.split_at(length as usize);
+    let header: std::result::Result<Header, _> = serde_json::from_slice(json);
+    let tensors = header.map_err(|error| format!("the header: {error}"))?.0;
+
+    let mut in_order: Vec<_> = tensors.iter().collect();
+    in_order.sort_by_key(|(_, entry)| entry.data_offsets);
+    let mut covered = 0;
+    for (name, Entry { dtype, shape, data_offsets: (begin, end) }) in in_order {
+        let size = shape.iter().try_fold(dtype.dtype().size(), |size, n| size.checked_mul(*n));
+        let size = size.ok_or_else(|| format!("{name}: {shape:?} is beyond any memory"))?;
+        if *begin != covered || end.checked_sub(*begin) != Some(size) {
+            let expected = format!("{covered}..{}", covered.saturating_add(size));
+            return Err(format!("{name} {shape:?} is at {begin}..{end}, expected {expected}"));
+        }
+        covered = *end;
+    }
+    match covered == data.len() {
+        true => Ok((8 + json.len(), tensors)),
+        false => Err(format!("{} bytes of tensors found, expected {covered}", data.len())),
+    }
+}
+
+/// A tensor of a file: its name and shape there, and the parts it is made of, one below the other.
+pub struct Stored<'a> {
+    /// By which it is found.
+    pub name: String,
+    /// Its shape in the file.
+    pub shape: Vec<usize>,
+    /// Its elements, all of one type.
+    pub parts: Vec<&'a Tensor>,
+}
+
+impl Stored<'_> {
+    /// The type of its elements and how many bytes they take, after a check that parts and shape agree.
+    fn layout(&self) -> Result<(DType, usize)> {
+        let len: usize = self.parts.iter().map(|part| part.len()).sum();
+        let dtype = self.parts.first().map_or(DType::F32, |part| part.dtype());
+        let fits = len == self.shape.iter().product::<usize>()
+            && self.parts.iter().all(|part| part.dtype() == dtype);
+        match fits {
+            true => Ok((dtype, len * dtype.size())),
+            false => {
+                let found: Vec<_> = self.parts.iter().map(|p| (p.shape(), p.dtype())).collect();
+                let why = format!("parts {found:?}, expected one type and {:?}", self.shape);
+                Err(Error::invalid(&self.name, why))
+            }
+        }
+    }
+}
+
+/// Hand a file of these tensors, in this order, to `out`, piece by piece; only one tensor is read at a time.
+pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    let mut header = String::from(r#"{"__metadata__":{"format":"pt"}"#);
+    let mut begin = 0;
+    for tensor in tensors {
+        let (dtype, size) = tensor.layout()?;
+        let (name, end) = (serde_json::Value::from(tensor.name.as_str()), begin + size);
+        let (dtype, shape) = (dtype.to_string().to_uppercase(), &tensor.shape);
+        header += &format!(
+            r#",{name}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{end}]}}"#
+        );
+        begin = end;
+    }
+    header.push('}');
+    // Behind 8 bytes of length and a multiple of 8 the data is aligned for every type.
+    header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+    out(&(header.len() as u64).to_le_bytes())?;
+    out(header.as_bytes())?;
+    for part in tensors.iter().flat_map(|tensor| &tensor.parts) {
+        match part.dtype() {
+            DType::F16 => out(bytemuck::cast_slice(&part.read::<f16>().await?))?,
+            DType::BF16 => out(bytemuck::cast_slice(&part.read::<bf16>().await?))?,
+            DType::F32 => out(bytemuck::cast_slice(&part.read::<f32>().await?))?,
+            DType::F64 => out(bytemuck::cast_slice(&part.read::<f64>().await?))?,
+            DType::U32 => out(bytemuck::cast_slice(&part.read::<u32>().await?))?,
+            DType::I64 => out(bytemuck::cast_slice(&part.read::<i64>().await?))?,
+            other => {
+                return Err(Error::invalid("safetensors", format!("{other} has no name here")));
+            }
+        }
+    }
+    Ok(())
+}
