@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use anstyle::Style;
 
+use super::metrics::HeldOut;
+
 /// A terminal is drawn to no more often.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -15,8 +17,7 @@ pub struct State {
     pub step: u64,
     pub steps: u64,
     pub loss: f64,
-    pub val_loss: Option<f64>,
-    pub bits_per_byte: Option<f64>,
+    pub held_out: Option<HeldOut>,
     pub tokens_per_second: f64,
     pub lr: f64,
     pub grad_norm: f64,
@@ -111,8 +112,10 @@ fn fields(state: &State) -> Vec<Field> {
     let field = |name, value, unit, importance| Field { name, value, unit, importance };
     let number = |name, value: f64, importance| field(name, format!("{value:.3}"), "", importance);
     let mut fields = vec![number("loss", state.loss, 9)];
-    fields.extend(state.val_loss.map(|loss| number("val", loss, 5)));
-    fields.extend(state.bits_per_byte.map(|bits| number("bits/byte", bits, 8)));
+    if let Some(HeldOut { val_loss, bits_per_byte }) = state.held_out {
+        fields.push(number("val", val_loss, 5));
+        fields.push(number("bits/byte", bits_per_byte, 8));
+    }
     fields.push(field("", rate(state.tokens_per_second), "tok/s", 6));
     fields.push(field("lr", format!("{:.1e}", state.lr), "", 3));
     fields.push(field("grad", format!("{:.2}", state.grad_norm), "", 4));
@@ -212,8 +215,7 @@ mod tests {
             step: 120,
             steps: 400,
             loss: 2.1344,
-            val_loss: Some(2.301),
-            bits_per_byte: Some(3.32),
+            held_out: Some(HeldOut { val_loss: 2.301, bits_per_byte: 3.32 }),
             tokens_per_second: 12_345.0,
             lr: 9.8e-4,
             grad_norm: 0.8312,

@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
-use taipan_lm::Config;
+use taipan::optim::{Curve, Schedule};
+use taipan_lm::{Activations, Config, Preset, Recipe};
 use toml::{Table, Value};
 
 use super::flags::{Dtype, Flags, Shape, Time};
@@ -18,10 +19,12 @@ use crate::Usage;
 /// What a run directory keeps of its settings, in the format of `--config`.
 pub const FILE: &str = "train.toml";
 
-/// What may be another when a run goes on: none of it decides what a step computes, but for `steps`,
-/// which stretches the schedule, and `device`, which rounds in its own way.
-const CHANGEABLE: [&str; 13] = [
+/// What may be another when a run goes on: none of it decides what a step computes, but for `steps` and
+/// `decay`, which stretch the schedule, and `device`, which rounds in its own way.
+const CHANGEABLE: [&str; 15] = [
     "steps",
+    "decay",
+    "recompute",
     "max-time",
     "stop-after",
     "device",
@@ -103,23 +106,27 @@ static PRESETS: LazyLock<Presets> = LazyLock::new(|| {
 });
 
 impl Presets {
+    fn default_of(&self, key: &str) -> &str {
+        self.defaults[key].as_str().expect("this default is a text")
+    }
+
     /// The defaults, with what the preset says.
     fn layers(&self, name: &str) -> Result<Table, Usage> {
-        let preset = self.presets.get(name).and_then(Value::as_table).ok_or_else(|| {
-            let names: Vec<_> = self.presets.keys().map(String::as_str).collect();
-            Usage(format!("--preset is {name:?}, expected one of {}", names.join(", ")))
-        })?;
+        let preset: Preset = name.parse().map_err(|error| Usage(format!("--{error}")))?;
         let mut table = self.defaults.clone();
-        table.extend(preset.clone());
+        table.extend(shape(&preset.config(1)));
+        // It follows from the width, which may be another.
+        table.remove("dt-rank");
+        let training = self.presets[name].as_table().expect("every preset is here");
+        table.extend(training.clone());
         Ok(table)
     }
 }
 
 /// Say in the help of `train` what holds when a flag is not given.
 pub fn show_defaults(train: Command) -> Command {
-    let presets = &*PRESETS;
-    let preset = presets.defaults["preset"].as_str().expect("a default has a name");
-    let defaults = presets.layers(preset).expect("the default is there");
+    let defaults = PRESETS.layers(PRESETS.default_of("preset")).expect("the default is there");
+    let names = Preset::ALL.map(|preset| preset.to_string());
     train
         .mut_args(|arg| match defaults.get(&arg.get_id().as_str().replace('_', "-")) {
             None | Some(Value::Boolean(false)) => arg,
@@ -128,22 +135,20 @@ pub fn show_defaults(train: Command) -> Command {
                 arg.help(format!("{help} [default: {value}]"))
             }
         })
-        .mut_arg("preset", |arg| {
-            arg.value_parser(PossibleValuesParser::new(presets.presets.keys().map(String::as_str)))
-        })
+        .mut_arg("preset", |arg| arg.value_parser(PossibleValuesParser::new(names)))
 }
 
 impl Settings {
     /// The settings of a new run.
     pub fn new(flags: &Flags) -> Result<Settings, Box<dyn Error>> {
         let said = said(flags)?;
-        let preset = said.get("preset").or(PRESETS.defaults.get("preset")).and_then(Value::as_str);
-        let mut table = PRESETS.layers(preset.unwrap_or_default())?;
-        if let Some(directory) = &flags_of(&said)?.from {
-            if said.contains_key("preset") {
+        let preset = said.get("preset").and_then(Value::as_str);
+        let mut table = PRESETS.layers(preset.unwrap_or(PRESETS.default_of("preset")))?;
+        if let Some(directory) = said.get("from").and_then(Value::as_str).map(Path::new) {
+            if preset.is_some() {
                 return Err(Usage("--preset and --from both say the model's shape".into()).into());
             }
-            let shape = shape_of(directory)?;
+            let shape = shape(&config_of(directory)?);
             for (key, found) in &said {
                 if let Some(expected) = shape.get(key).filter(|expected| *expected != found) {
                     let from = directory.display();
@@ -163,8 +168,8 @@ impl Settings {
     /// The settings of the run in `--out`, to go on with it.
     pub fn resumed(flags: &Flags) -> Result<Settings, Box<dyn Error>> {
         let said = said(flags)?;
-        let out = said.get("out").or(PRESETS.defaults.get("out")).cloned().unwrap();
-        let directory = Path::new(out.as_str().unwrap_or_default());
+        let out = said.get("out").and_then(Value::as_str).unwrap_or(PRESETS.default_of("out"));
+        let directory = Path::new(out).to_owned();
         let path = directory.join(FILE);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| format!("nothing to resume: {}: {error}", path.display()))?;
@@ -182,8 +187,8 @@ impl Settings {
                 .into());
             }
         }
+        table.insert("out".into(), out.into());
         table.extend(said);
-        table.insert("out".into(), out);
         Settings::checked(table)
     }
 
@@ -202,27 +207,55 @@ impl Settings {
         super::replace(&self.out.join(FILE), text.as_bytes())
     }
 
-    /// The shape of a model that begins from nothing.
-    pub fn shape(&self, vocab_size: usize) -> Config {
-        Config {
-            vocab_size,
-            hidden_size: self.d_model,
-            num_hidden_layers: self.n_layer,
-            state_size: self.d_state,
-            conv_kernel: self.d_conv,
-            expand: self.expand,
-            time_step_rank: self.dt_rank,
-            use_bias: false,
-            use_conv_bias: true,
-            layer_norm_epsilon: 1e-5,
-            residual_in_fp32: true,
-            tie_word_embeddings: !self.untied,
+    /// The shape of the model.
+    pub fn config(&self, vocab_size: usize) -> Result<Config, Box<dyn Error>> {
+        match &self.from {
+            Some(directory) => config_of(directory),
+            None => Ok(Config {
+                vocab_size,
+                hidden_size: self.d_model,
+                num_hidden_layers: self.n_layer,
+                state_size: self.d_state,
+                conv_kernel: self.d_conv,
+                expand: self.expand,
+                time_step_rank: self.dt_rank,
+                tie_word_embeddings: !self.untied,
+                ..Config::default()
+            }),
+        }
+    }
+
+    /// How it is trained.
+    pub fn recipe(&self) -> Recipe {
+        let (peak, min, warmup, total) = (self.lr, self.min_lr, self.warmup, self.steps);
+        let curve = match self.schedule {
+            Shape::Constant => Curve::Constant,
+            Shape::Cosine => Curve::Cosine,
+            Shape::Wsd => Curve::StableDecay { decay: self.decay },
+        };
+        Recipe {
+            batch_size: self.batch_size,
+            block_size: self.block_size,
+            grad_accum: self.grad_accum,
+            schedule: Schedule { peak, min, warmup, total, curve },
+            weight_decay: self.weight_decay,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            eps: self.eps,
+            grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip),
+            seed: self.seed,
+            freeze: self.freeze.clone(),
+            activations: match self.recompute {
+                true => Activations::Recomputed,
+                false => Activations::Kept,
+            },
         }
     }
 
     /// Refuse what makes no sense.
     fn check(&self) -> Result<(), Usage> {
         let size = 1..=1 << 18; // of Config
+        let above_zero = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
         within("d-model", self.d_model, size.clone())?;
         within("n-layer", self.n_layer, size.clone())?;
         within("d-state", self.d_state, size.clone())?;
@@ -235,7 +268,7 @@ impl Settings {
         within("block-size", self.block_size, 1..=1 << 20)?;
         within("grad-accum", self.grad_accum, size)?;
         within("steps", self.steps, 1..=1 << 40)?;
-        within("lr", self.lr, (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY)))?;
+        within("lr", self.lr, above_zero)?;
         within("min-lr", self.min_lr, 0.0..=self.lr)?;
         within("warmup", self.warmup, 0..=self.steps)?;
         if self.schedule == Shape::Wsd {
@@ -244,7 +277,7 @@ impl Settings {
         within("weight-decay", self.weight_decay, 0.0..f64::INFINITY)?;
         within("beta1", self.beta1, 0.0..1.0)?;
         within("beta2", self.beta2, 0.0..1.0)?;
-        within("eps", self.eps, 0.0..f64::INFINITY)?;
+        within("eps", self.eps, above_zero)?;
         within("grad-clip", self.grad_clip, 0.0..f64::INFINITY)?;
         within("threads", self.threads.unwrap_or(1), 1..=1024)?;
         within("stop-after", self.stop_after.unwrap_or(1), 1..=self.steps)?;
@@ -304,10 +337,6 @@ fn read<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, Us
     toml::from_str(text).map_err(|error| Usage(format!("{}: {error}", path.display())))
 }
 
-fn flags_of(table: &Table) -> Result<Flags, Usage> {
-    table.clone().try_into().map_err(|error| Usage(format!("flags: {error}")))
-}
-
 /// Fill in what follows from other settings unless it was said.
 fn derive(table: &mut Table) -> Result<(), Usage> {
     #[derive(Deserialize)]
@@ -333,23 +362,18 @@ fn derive(table: &mut Table) -> Result<(), Usage> {
     Ok(())
 }
 
-/// The settings that a model on disk decides.
-fn shape_of(directory: &Path) -> Result<Table, Box<dyn Error>> {
-    let config = config_of(directory)?;
-    let sizes = [
-        ("d-model", config.hidden_size),
-        ("n-layer", config.num_hidden_layers),
-        ("d-state", config.state_size),
-        ("d-conv", config.conv_kernel),
-        ("expand", config.expand),
-        ("dt-rank", config.time_step_rank),
-    ];
-    let mut table = Table::new();
-    for (key, size) in sizes {
-        table.insert(key.into(), Value::try_from(size)?);
-    }
-    table.insert("untied".into(), Value::Boolean(!config.tie_word_embeddings));
-    Ok(table)
+/// The settings that a model's shape decides.
+fn shape(config: &Config) -> Table {
+    let size = |size: usize| Value::Integer(size as i64); // 2¹⁸ at most
+    Table::from_iter([
+        ("d-model".into(), size(config.hidden_size)),
+        ("n-layer".into(), size(config.num_hidden_layers)),
+        ("d-state".into(), size(config.state_size)),
+        ("d-conv".into(), size(config.conv_kernel)),
+        ("expand".into(), size(config.expand)),
+        ("dt-rank".into(), size(config.time_step_rank)),
+        ("untied".into(), Value::Boolean(!config.tie_word_embeddings)),
+    ])
 }
 
 /// The `config.json` of a directory.
@@ -371,12 +395,12 @@ mod tests {
 
     #[test]
     fn every_preset_makes_sense() {
-        for name in PRESETS.presets.keys() {
-            let settings = settings(&format!("preset = {name:?}")).unwrap();
-            assert_eq!(settings.preset, *name);
+        for preset in Preset::ALL {
+            let settings = settings(&format!("preset = '{preset}'")).unwrap();
+            assert_eq!(settings.preset, preset.to_string());
+            assert_eq!(settings.config(50280).unwrap(), preset.config(50280));
+            settings.recipe().check().unwrap();
         }
-        let published = settings("preset = '130m'").unwrap().shape(50280);
-        assert_eq!(published.parameters(), 129_135_360);
     }
 
     #[test]
@@ -403,7 +427,7 @@ mod tests {
             ("steps = 10\nwarmup = 11", "--warmup is 11, expected at least 0 and at most 10"),
             ("steps = 10\nstop-after = 11", "--stop-after is 11"),
             ("d-model = 100000\nexpand = 3", "--expand is 3, expected at least 1 and at most 2"),
-            ("preset = 'huge'", "--preset is \"huge\", expected one of "),
+            ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];
         for (said, start) in cases {
