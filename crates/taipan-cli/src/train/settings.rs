@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use clap::Command;
-use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 use taipan_lm::{Activations, Config, Preset, Recipe};
@@ -126,7 +125,7 @@ impl Presets {
 /// Say in the help of `train` what holds when a flag is not given.
 pub fn show_defaults(train: Command) -> Command {
     let defaults = PRESETS.layers(PRESETS.default_of("preset")).expect("the default is there");
-    let names = Preset::ALL.map(|preset| preset.to_string());
+    let names = Preset::ALL.map(|preset| preset.to_string()).join(", ");
     train
         .mut_args(|arg| match defaults.get(&arg.get_id().as_str().replace('_', "-")) {
             None | Some(Value::Boolean(false)) => arg,
@@ -135,7 +134,10 @@ pub fn show_defaults(train: Command) -> Command {
                 arg.help(format!("{help} [default: {value}]"))
             }
         })
-        .mut_arg("preset", |arg| arg.value_parser(PossibleValuesParser::new(names)))
+        .mut_arg("preset", |arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} [one of {names}]"))
+        })
 }
 
 impl Settings {
