@@ -4,8 +4,12 @@
 
 mod batch;
 mod config;
+#[cfg(not(target_family = "wasm"))]
+pub mod data;
 mod error;
+mod tokenizer;
 
 pub use batch::{Batch, IGNORE};
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
+pub use tokenizer::{TextStream, Tokenizer};
