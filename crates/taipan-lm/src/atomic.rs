@@ -54,6 +54,9 @@ pub(crate) struct NewDirectory {
 impl NewDirectory {
     /// Begin the directory that will be at `place`, where nothing may be.
     pub(crate) fn create(place: &Path) -> Result<NewDirectory> {
+        if place.symlink_metadata().is_ok() {
+            return Err(Error::invalid(place.display().to_string(), "is there already"));
+        }
         let temporary = Temporary(beside(place)?);
         fs::create_dir(&temporary.0).map_err(Error::io(place))?;
         Ok(NewDirectory { temporary, place: place.to_owned() })
@@ -77,14 +80,12 @@ impl NewDirectory {
     }
 }
 
-/// Remove what a killed program left unfinished in `directory`.
-pub(crate) fn sweep(directory: &Path) -> Result<()> {
+/// Remove what a killed program left unfinished in `directory`, of names that are `ours`.
+pub(crate) fn sweep(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
     for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
         let path = entry.map_err(Error::io(directory))?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        // Only names that `beside` gives: a number and nothing else behind the mark.
-        let number = name.and_then(|name| name.rsplit_once(MARK)).map(|(_, number)| number);
-        if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+        let name = path.file_name().and_then(|name| name.to_str()?.rsplit_once(MARK));
+        if name.is_some_and(|(name, id)| ours(name) && id.parse::<u32>().is_ok()) {
             remove(&path).map_err(Error::io(&path))?;
         }
     }

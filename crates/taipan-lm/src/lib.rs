@@ -5,14 +5,32 @@
 #[cfg(not(target_family = "wasm"))]
 mod atomic;
 mod batch;
+#[cfg(not(target_family = "wasm"))]
+mod checkpoint;
 mod config;
+#[cfg(not(target_family = "wasm"))]
+pub mod data;
 mod error;
+mod memory;
 mod model;
 mod preset;
+#[cfg(not(target_family = "wasm"))]
+mod pretrained;
+mod recipe;
 pub mod safetensors;
+mod tokenizer;
+#[cfg(not(target_family = "wasm"))]
+mod train;
 
 pub use batch::{Batch, IGNORE};
+#[cfg(not(target_family = "wasm"))]
+pub use checkpoint::{Evaluation, best_checkpoint, checkpoints};
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
+pub use memory::{Memory, free_memory};
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
+pub use recipe::Recipe;
+pub use tokenizer::{TextStream, Tokenizer};
+#[cfg(not(target_family = "wasm"))]
+pub use train::{StepReport, Trainer};

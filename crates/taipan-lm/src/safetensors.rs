@@ -35,7 +35,7 @@ const MAX_HEADER: u64 = 100_000_000;
 /// }))?;
 ///
 /// let file = Safetensors::parse("memory", bytes)?;
-/// assert_eq!(file.shape("w"), Some(&[3, 1][..]));
+/// assert_eq!(file.view("w")?.shape, [3, 1]);
 /// assert_eq!(file.tensor("w", &[3, 1])?.read_blocking::<f32>()?, [1.0, 2.0, 3.0]);
 /// assert_eq!(
 ///     file.tensor("w", &[3]).unwrap_err().to_string(),
@@ -135,31 +135,71 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// The shape of a tensor, if it is there.
-    pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.tensors.get(name).map(|entry| entry.shape.as_slice())
+    /// What is stored under a name. That there is nothing is an error.
+    pub fn view(&self, name: &str) -> Result<View<'_>> {
+        let Some(entry) = self.tensors.get(name) else {
+            return Err(Error::invalid(&self.place, format!("{name} is missing")));
+        };
+        let (begin, end) = entry.data_offsets;
+        Ok(View {
+            dtype: entry.dtype.dtype(),
+            shape: &entry.shape,
+            bytes: &self.bytes.as_ref()[self.data + begin..self.data + end],
+        })
     }
 
     /// A tensor, on the CPU and of the type it is stored in. That it is missing or of another shape is an error.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let Some(entry) = self.tensors.get(name) else {
-            return Err(Error::invalid(&self.place, format!("{name} {shape:?} is missing")));
-        };
-        if entry.shape != shape {
-            let why = format!("{name} is {:?}, expected {shape:?}", entry.shape);
-            return Err(Error::invalid(&self.place, why));
+        let view = self.view(name)?;
+        match view.shape == shape {
+            true => view.tensor(),
+            false => {
+                let why = format!("{name} is {:?}, expected {shape:?}", view.shape);
+                Err(Error::invalid(&self.place, why))
+            }
         }
-        let (begin, end) = entry.data_offsets;
-        let bytes = &self.bytes.as_ref()[self.data + begin..self.data + end];
-        Ok(match entry.dtype {
-            Name::F16 => tensor::<f16>(bytes, shape),
-            Name::BF16 => tensor::<bf16>(bytes, shape),
-            Name::F32 => tensor::<f32>(bytes, shape),
-            Name::F64 => tensor::<f64>(bytes, shape),
-            Name::U32 => tensor::<u32>(bytes, shape),
-            Name::I64 => tensor::<i64>(bytes, shape),
+    }
+}
+
+/// A tensor of a file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct View<'a> {
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: &'a [usize],
+    /// Its elements, which need not be aligned.
+    pub bytes: &'a [u8],
+}
+
+impl View<'_> {
+    /// The same on the CPU.
+    pub fn tensor(&self) -> Result<Tensor> {
+        Ok(match self.dtype {
+            DType::F16 => tensor::<f16>(self),
+            DType::BF16 => tensor::<bf16>(self),
+            DType::F32 => tensor::<f32>(self),
+            DType::F64 => tensor::<f64>(self),
+            DType::U32 => tensor::<u32>(self),
+            DType::I64 => tensor::<i64>(self),
+            other => return Err(unnamed(other)),
         }?)
     }
+}
+
+fn tensor<T: Element>(view: &View) -> taipan::Result<Tensor> {
+    match bytemuck::try_cast_slice(view.bytes) {
+        Ok(values) => Tensor::new::<T>(values, view.shape, &Device::Cpu),
+        Err(_) => {
+            let values = bytemuck::pod_collect_to_vec(view.bytes);
+            Tensor::new::<T>(&values, view.shape, &Device::Cpu)
+        }
+    }
+}
+
+/// A type of tensors that was added since.
+fn unnamed(dtype: DType) -> Error {
+    Error::invalid("safetensors", format!("{dtype} has no name here"))
 }
 
 #[cfg(not(target_family = "wasm"))]
@@ -171,14 +211,6 @@ impl Safetensors<memmap2::Mmap> {
         // files, never writes into them; that others do the same is what every reader of mapped files relies on.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))?;
         Safetensors::parse(path.display().to_string(), map)
-    }
-}
-
-fn tensor<T: Element>(bytes: &[u8], shape: &[usize]) -> taipan::Result<Tensor> {
-    match bytemuck::try_cast_slice(bytes) {
-        Ok(values) => Tensor::new::<T>(values, shape, &Device::Cpu),
-        // Behind a tensor of smaller elements it need not be aligned.
-        Err(_) => Tensor::new::<T>(&bytemuck::pod_collect_to_vec(bytes), shape, &Device::Cpu),
     }
 }
 

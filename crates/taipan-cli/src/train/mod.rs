@@ -1,0 +1,69 @@
+//! `taipan train`.
+
+mod corpus;
+mod curve;
+mod flags;
+mod metrics;
+mod progress;
+mod report;
+mod run;
+mod sample;
+mod settings;
+mod sparkline;
+mod start;
+mod stop;
+mod tensorboard;
+
+use std::error::Error;
+use std::path::Path;
+
+use taipan::{DType, Device};
+
+pub use self::flags::Flags;
+use self::run::Run;
+use self::settings::Settings;
+pub use self::settings::show_defaults;
+use crate::Usage;
+
+/// Train a model, or go on training it.
+pub fn train(flags: &Flags) -> Result<(), Box<dyn Error>> {
+    stop::listen()?;
+    let settings = match flags.resume {
+        true => Settings::resumed(flags)?,
+        false => Settings::new(flags)?,
+    };
+    if let Some(threads) = settings.threads {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    }
+    let device = device(&settings)?;
+    let start = match flags.resume {
+        true => start::resume(&settings, &device)?,
+        false => start::begin(&settings, &device)?,
+    };
+    Run::new(settings, start)?.run()
+}
+
+/// The device that was asked for, if the weights can live there.
+fn device(settings: &Settings) -> Result<Device, Box<dyn Error>> {
+    let device = match settings.device.as_str() {
+        "cpu" => Device::Cpu,
+        "gpu" => Device::gpu()?,
+        "auto" => Device::best()?,
+        name => Device::gpu_named(name)?,
+    };
+    let dtype = DType::from(settings.dtype);
+    match device.supports(dtype) {
+        true => Ok(device),
+        false => {
+            let device = device.describe();
+            Err(Usage(format!("--dtype is {dtype}, which {device} does not have")).into())
+        }
+    }
+}
+
+/// Write a file so that it is there whole or as it was.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    let beside = path.with_added_extension("new");
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
+}

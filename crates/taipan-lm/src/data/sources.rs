@@ -1,0 +1,283 @@
+//! Where text comes from.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::text::Pieces;
+use crate::{Error, Result};
+
+/// How much of a file is looked at to tell text from other data.
+const HEAD: u64 = 8 << 10;
+
+/// Documents to learn from: files, found by name, in directories and by patterns, or texts in memory.
+///
+/// ```
+/// use taipan_lm::data::Sources;
+///
+/// let sources = Sources::texts([("a greeting", "Hello"), ("a farewell", "Good bye")]);
+/// assert_eq!(sources.len(), 2);
+/// assert_eq!(
+///     Sources::find(["no-such-file.txt"]).unwrap_err().to_string(),
+///     "no-such-file.txt: no such file or directory"
+/// );
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    documents: Vec<Document>,
+    skipped: Vec<Skipped>,
+}
+
+#[derive(Clone, Debug)]
+enum Document {
+    File(PathBuf),
+    Text(String, Cow<'static, str>),
+}
+
+/// A file that is not learnt from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a file is skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Its name, or that of a directory, begins with a dot.
+    Hidden,
+    /// There is a NUL among its first 8 KiB.
+    Binary,
+    /// It has no bytes.
+    Empty,
+    /// It was found before.
+    Repeated,
+    /// It is a link to a directory, which could lead in circles.
+    Link,
+    /// It is a device, a pipe or a socket.
+    Special,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Hidden => "hidden",
+            Reason::Binary => "binary",
+            Reason::Empty => "empty",
+            Reason::Repeated => "named twice",
+            Reason::Link => "a link to a directory",
+            Reason::Special => "not a file",
+        })
+    }
+}
+
+/// A part of a document: its bytes from `from` to before `to`, or to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Section {
+    pub document: usize,
+    pub from: u64,
+    pub to: u64,
+}
+
+impl Sources {
+    /// Texts in memory, each with a name for messages. Each is a document.
+    pub fn texts<N, T>(texts: impl IntoIterator<Item = (N, T)>) -> Sources
+    where
+        N: Into<String>,
+        T: Into<Cow<'static, str>>,
+    {
+        let document = |(name, text): (N, T)| Document::Text(name.into(), text.into());
+        Sources { documents: texts.into_iter().map(document).collect(), skipped: Vec::new() }
+    }
+
+    /// The files that are named. Each file is a document.
+    ///
+    /// A name is that of a file, of a directory, or a pattern (`*`, `?`, `[…]`, and `**` for directories of any
+    /// depth) when there is no such file. Of directories and what patterns match, every file is taken, to any depth
+    /// and in alphabetical order, but those that [`Sources::skipped`] lists. A name that leads to no text, and a
+    /// file that is named itself but is not text, are errors.
+    pub fn find<P: AsRef<Path>>(names: impl IntoIterator<Item = P>) -> Result<Sources> {
+        let mut search = Search::default();
+        for name in names {
+            let (name, before) = (name.as_ref(), search.found.documents.len());
+            let shown = name.display().to_string();
+            let pattern = name.to_str().filter(|name| name.contains(['*', '?', '[']));
+            match (fs::metadata(name), pattern) {
+                (Ok(metadata), _) if metadata.is_dir() => search.directory(name)?,
+                (Ok(_), _) => search.named(name)?,
+                (Err(_), Some(pattern)) => search.pattern(pattern)?,
+                (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Error::invalid(shown, "no such file or directory"));
+                }
+                (Err(error), None) => return Err(Error::io(name)(error)),
+            }
+            let repeated = search.found.skipped.iter().any(|file| file.reason == Reason::Repeated);
+            if search.found.documents.len() == before && !repeated {
+                return Err(Error::invalid(shown, "no text files found"));
+            }
+        }
+        Ok(search.found)
+    }
+
+    /// How many documents.
+    pub fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    /// What was found and left out.
+    pub fn skipped(&self) -> &[Skipped] {
+        &self.skipped
+    }
+
+    /// Bytes of a document.
+    pub(crate) fn size(&self, document: usize) -> Result<u64> {
+        match &self.documents[document] {
+            Document::File(path) => Ok(fs::metadata(path).map_err(Error::io(path))?.len()),
+            Document::Text(_, text) => Ok(text.len() as u64),
+        }
+    }
+
+    /// Every document, whole.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = Section> {
+        (0..self.len()).map(|document| Section { document, from: 0, to: u64::MAX })
+    }
+
+    /// The text of a section, in pieces that end where lines do.
+    pub(crate) fn pieces(&self, section: &Section) -> Result<Pieces<Box<dyn Read + '_>>> {
+        let len = section.to - section.from;
+        match &self.documents[section.document] {
+            Document::File(path) => {
+                let mut file = File::open(path).map_err(Error::io(path))?;
+                file.seek(SeekFrom::Start(section.from)).map_err(Error::io(path))?;
+                Ok(Pieces::new(Box::new(file.take(len)), path.clone(), section.from))
+            }
+            Document::Text(name, text) => {
+                let text = &text.as_bytes()[(section.from as usize).min(text.len())..];
+                Ok(Pieces::new(Box::new(text.take(len)), name.into(), section.from))
+            }
+        }
+    }
+
+    /// The first place from `at` on where a character begins.
+    pub(crate) fn character_from(&self, document: usize, at: u64) -> Result<u64> {
+        let mut bytes = Vec::new();
+        match &self.documents[document] {
+            Document::File(path) => {
+                let mut file = File::open(path).map_err(Error::io(path))?;
+                file.seek(SeekFrom::Start(at)).map_err(Error::io(path))?;
+                file.take(4).read_to_end(&mut bytes).map_err(Error::io(path))?;
+            }
+            Document::Text(_, text) => bytes.extend(text.bytes().skip(at as usize).take(4)),
+        }
+        let continues = |byte: &&u8| **byte & 0xc0 == 0x80;
+        Ok(at + bytes.iter().take_while(continues).count() as u64)
+    }
+}
+
+#[derive(Default)]
+struct Search {
+    found: Sources,
+    seen: HashSet<PathBuf>,
+}
+
+impl Search {
+    fn skip(&mut self, path: &Path, reason: Reason) {
+        self.found.skipped.push(Skipped { path: path.to_owned(), reason });
+    }
+
+    /// A file that was asked for by its name: what is not text is a mistake.
+    fn named(&mut self, path: &Path) -> Result<()> {
+        let skipped = self.found.skipped.len();
+        self.file(path)?;
+        match self.found.skipped.get(skipped) {
+            Some(Skipped { reason: reason @ (Reason::Binary | Reason::Special), .. }) => {
+                let found = format!("{reason}, expected UTF-8 text");
+                Err(Error::invalid(path.display().to_string(), found))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&mut self, path: &Path) -> Result<()> {
+        let metadata = fs::metadata(path).map_err(Error::io(path))?;
+        if !metadata.is_file() {
+            self.skip(path, Reason::Special);
+            return Ok(());
+        }
+        let mut head = Vec::new();
+        let file = File::open(path).map_err(Error::io(path))?;
+        file.take(HEAD).read_to_end(&mut head).map_err(Error::io(path))?;
+        let identity = fs::canonicalize(path).map_err(Error::io(path))?;
+        if head.is_empty() {
+            self.skip(path, Reason::Empty);
+        } else if head.contains(&0) {
+            self.skip(path, Reason::Binary);
+        } else if !self.seen.insert(identity) {
+            self.skip(path, Reason::Repeated);
+        } else {
+            self.found.documents.push(Document::File(path.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, path: &Path) -> Result<()> {
+        let entries = fs::read_dir(path).map_err(Error::io(path))?;
+        let mut entries = entries.collect::<std::io::Result<Vec<_>>>().map_err(Error::io(path))?;
+        entries.sort_by_key(|entry| entry.file_name());
+        for entry in entries {
+            let path = entry.path();
+            let kind = entry.file_type().map_err(Error::io(&path))?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                self.skip(&path, Reason::Hidden);
+            } else if kind.is_dir() {
+                self.directory(&path)?;
+            } else if kind.is_symlink() && path.is_dir() {
+                self.skip(&path, Reason::Link);
+            } else {
+                self.file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pattern(&mut self, pattern: &str) -> Result<()> {
+        let options = glob::MatchOptions {
+            require_literal_separator: true,
+            require_literal_leading_dot: true,
+            ..Default::default()
+        };
+        // By itself it is the directories alone.
+        let files = pattern.ends_with("**").then(|| format!("{pattern}/*"));
+        let paths = glob::glob_with(files.as_deref().unwrap_or(pattern), options)
+            .map_err(|error| Error::invalid(pattern, error.to_string()))?;
+        // What is in a directory that matched comes after it, and with it already.
+        let mut walked: Option<PathBuf> = None;
+        for path in paths {
+            let path = path.map_err(|error| {
+                let path = error.path().to_owned();
+                Error::io(&path)(error.into())
+            })?;
+            if walked.as_ref().is_some_and(|walked| path.starts_with(walked)) {
+                continue;
+            }
+            if path.is_dir() {
+                self.directory(&path)?;
+                walked = Some(path);
+            } else {
+                self.file(&path)?;
+            }
+        }
+        Ok(())
+    }
+}

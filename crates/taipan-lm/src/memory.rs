@@ -1,0 +1,127 @@
+//! The memory that training takes.
+
+use taipan::DType;
+
+use crate::{Activations, Config, Recipe, Role};
+
+/// An estimate of what a run takes, in bytes: more than it is at any time, by up to a half.
+///
+/// ```
+/// use taipan::DType;
+/// use taipan_lm::{Memory, Preset, Recipe};
+///
+/// let recipe = Recipe { batch_size: 8, block_size: 2048, ..Recipe::default() };
+/// let memory = Memory::of_training(&Preset::M130.config(50280), DType::F32, &recipe);
+/// assert_eq!(memory.weights, 4 * 129_135_360);
+/// assert!(memory.total() > 16 << 30, "8 rows of 2048 tokens do not fit a laptop");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// The parameters.
+    pub weights: u64,
+    /// Their gradients, and with more than one batch per step the sums of these.
+    pub gradients: u64,
+    /// Two moments of each parameter, and its master copy if it is of half precision.
+    pub optimizer: u64,
+    /// What backward needs of a batch, and the work on one layer of it.
+    pub activations: u64,
+}
+
+impl Memory {
+    /// That of training such a model, with nothing frozen.
+    pub fn of_training(config: &Config, dtype: DType, recipe: &Recipe) -> Memory {
+        // In f64, since a product of nonsensical sizes must be large, not wrong.
+        let size = |dtype: DType| dtype.size() as f64;
+        let small = size(dtype);
+        let wide = size(Role::Recurrence.dtype(dtype));
+        let [d, inner, n, r] =
+            [config.hidden_size, config.inner_size(), config.state_size, config.time_step_rank]
+                .map(|size| size as f64);
+        let layers = config.num_hidden_layers as f64;
+        let recurrence = layers * inner * (n + 2.0); // A_log, D and the bias of Δ
+        let others = config.parameters() as f64 - recurrence;
+        let stored = others * small + recurrence * wide;
+        let moments = 2.0 * wide * (others + recurrence);
+        let masters = if small < wide { wide * others } else { 0.0 };
+        let sums = if recipe.grad_accum > 1 { wide * (others + recurrence) } else { 0.0 };
+
+        let stream = if config.residual_in_fp32 { wide } else { small } * d;
+        let chunks = recipe.block_size.div_ceil(16) as f64 / recipe.block_size.max(1) as f64;
+        // Per token: the residual stream; its norm; x, before and behind the convolution, z, Δ and y; dt, B and C;
+        // the states before each chunk.
+        let layer = stream + small * (d + 5.0 * inner + r + 2.0 * n) + wide * n * inner * chunks;
+        // The gradients of what a layer computes, of which no more than half are there at a time; and the two ends of the
+        // model.
+        let work = 5.0 * small * inner + 4.0 * wide * d;
+        let kept = match recipe.activations {
+            Activations::Kept => layers * layer,
+            Activations::Recomputed => layers * (stream + small * d) + layer,
+        };
+        let tokens = recipe.batch_size as f64 * recipe.block_size as f64;
+        // The blocks that the loss is computed in, see `taipan::linear_cross_entropy`.
+        let columns = (config.vocab_size as f64).min((2097152.0 / tokens).clamp(256.0, 4096.0));
+        let logits = 2.0 * wide * tokens * columns;
+        Memory {
+            weights: stored as u64,
+            gradients: (stored + sums) as u64,
+            optimizer: (moments + masters) as u64,
+            activations: (tokens * (kept + work) + logits) as u64,
+        }
+    }
+
+    /// All of it, with the quarter that buffers waiting to be used again may take.
+    pub fn total(&self) -> u64 {
+        let Memory { weights, gradients, optimizer, activations } = *self;
+        let parts = [weights, gradients, optimizer, activations];
+        let used = parts.into_iter().fold(0u64, u64::saturating_add);
+        used.saturating_add(used / 4)
+    }
+}
+
+/// The bytes that programs can still have on this machine, where the system tells: on Linux.
+pub fn free_memory() -> Option<u64> {
+    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_memory_is_what_linux_calls_available() {
+        let meminfo = "MemTotal:       16336608 kB\nMemAvailable:    9123456 kB\nSwapFree: 1 kB\n";
+        assert_eq!(available(meminfo), Some(9123456 * 1024));
+        assert_eq!(available("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn half_precision_keeps_masters_and_moments_in_f32() {
+        let config = Config { num_hidden_layers: 1, ..Config::default() };
+        let of = |dtype| Memory::of_training(&config, dtype, &Recipe::default());
+        let (single, half) = (of(DType::F32), of(DType::BF16));
+        let recurrence = 1536 * 18;
+        let all = config.parameters() as u64;
+        assert_eq!(half.weights, 2 * all + 2 * recurrence);
+        assert_eq!(single.optimizer, 8 * all);
+        assert_eq!(half.optimizer, 12 * all - 4 * recurrence);
+    }
+
+    #[test]
+    fn no_size_is_too_large_to_be_estimated() {
+        let most = 1 << 18;
+        let config = Config {
+            vocab_size: most,
+            hidden_size: most,
+            num_hidden_layers: most,
+            expand: 1,
+            ..Config::default()
+        };
+        let recipe = Recipe { batch_size: most, block_size: most, ..Recipe::default() };
+        assert_eq!(Memory::of_training(&config, DType::F32, &recipe).total(), u64::MAX);
+    }
+}

@@ -1,0 +1,189 @@
+//! A model as a directory in Hugging Face's layout.
+//!
+//!     config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use memmap2::Mmap;
+use serde::Deserialize;
+use serde_json::json;
+use taipan::{DType, Device};
+
+use crate::atomic::{Output, write_file};
+use crate::safetensors::{Safetensors, Stored, write};
+use crate::{Config, Error, Mamba, Result, Tokenizer};
+
+const MODEL: &str = "model.safetensors";
+pub(crate) const TOKENIZER: &str = "tokenizer.json";
+const EMBEDDINGS: &str = "backbone.embeddings.weight";
+const ORIGINAL_EMBEDDINGS: &str = "backbone.embedding.weight";
+const HEAD: &str = "lm_head.weight";
+
+impl Mamba {
+    /// The model of a directory: `config.json` with `model.safetensors`, or with the files that
+    /// `model.safetensors.index.json` names. Of type `dtype`, or of that which its embeddings are stored in.
+    ///
+    /// The embeddings may also have the name of the original code, `backbone.embedding.weight`. A tied model may have a
+    /// head, if it is the same as the embeddings. Any other tensor too much, too few or of another shape is an error.
+    pub fn from_pretrained(
+        directory: impl AsRef<Path>,
+        dtype: Option<DType>,
+        device: &Device,
+    ) -> Result<Mamba> {
+        let directory = directory.as_ref();
+        let path = directory.join("config.json");
+        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+        let place = |error| Error::invalid(path.display().to_string(), format!("{error}"));
+        let config = Config::from_json(&text).map_err(place)?;
+        let files = open(directory)?;
+        let invalid = |why: String| Error::invalid(directory.display().to_string(), why);
+        let mut tensors = BTreeMap::new();
+        for file in &files {
+            for name in file.names() {
+                let known = if name == ORIGINAL_EMBEDDINGS { EMBEDDINGS } else { name };
+                if tensors.insert(known, file.view(name)?).is_some() {
+                    return Err(invalid(format!("{known} is there twice")));
+                }
+            }
+        }
+        let find = |name: &str| {
+            let view = tensors.get(name).copied();
+            view.ok_or_else(|| invalid(format!("{name} is missing")))
+        };
+        let embeddings = find(EMBEDDINGS)?;
+        let mut unknown: BTreeSet<&str> = tensors.keys().copied().collect();
+        let model = Mamba::load(&config, dtype.unwrap_or(embeddings.dtype), device, |name, _| {
+            unknown.remove(name);
+            find(name)?.tensor()
+        });
+        let model = model.map_err(|error| match error {
+            Error::Invalid { place, why } if place == "model" => invalid(why),
+            other => other,
+        })?;
+        if config.tie_word_embeddings && unknown.remove(HEAD) && find(HEAD)? != embeddings {
+            return Err(invalid(format!("{HEAD} is not {EMBEDDINGS}, to which it is tied")));
+        }
+        match unknown.first() {
+            None => Ok(model),
+            Some(name) => Err(invalid(format!("{name} is no tensor of the model"))),
+        }
+    }
+
+    /// Write the model and its tokenizer as a directory that Hugging Face's library loads. Each file is
+    /// replaced as a whole.
+    ///
+    /// ```
+    /// use taipan::{DType, Device};
+    /// use taipan_lm::{Mamba, Preset, Tokenizer};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("taipan-pretrained-{}", std::process::id()));
+    /// let model = Mamba::new(&Preset::Tiny.config(256), DType::F32, 1, &Device::Cpu)?;
+    /// model.save_pretrained(&directory, &Tokenizer::bytes())?;
+    /// let again = Mamba::from_pretrained(&directory, None, &Device::Cpu)?;
+    /// assert_eq!(again.config(), model.config());
+    /// # std::fs::remove_dir_all(&directory).unwrap();
+    /// # Ok::<(), taipan_lm::Error>(())
+    /// ```
+    pub fn save_pretrained(
+        &self,
+        directory: impl AsRef<Path>,
+        tokenizer: &Tokenizer,
+    ) -> Result<()> {
+        let directory = directory.as_ref();
+        fs::create_dir_all(directory).map_err(Error::io(directory))?;
+        write_files(self, tokenizer, |name, fill| write_file(&directory.join(name), fill))
+    }
+}
+
+/// What writes a file's contents.
+pub(crate) type Fill<'a> = &'a dyn Fn(&mut Output) -> Result<()>;
+
+/// Have `file` write each file of a model.
+pub(crate) fn write_files(
+    model: &Mamba,
+    tokenizer: &Tokenizer,
+    mut file: impl FnMut(&str, Fill) -> Result<()>,
+) -> Result<()> {
+    let end = tokenizer.end();
+    let generation = json!({
+        "_from_model_config": true,
+        "bos_token_id": end,
+        "eos_token_id": end,
+        "pad_token_id": end,
+    });
+    let mut tokens = json!({
+        "clean_up_tokenization_spaces": false,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    });
+    if let Some(end) = tokenizer.end_token() {
+        for key in ["bos_token", "eos_token", "pad_token"] {
+            tokens[key] = end.into();
+        }
+    }
+    for (name, text) in [
+        ("config.json", model.config().to_json(model.dtype(), end)),
+        ("generation_config.json", format!("{generation:#}\n")),
+        ("tokenizer_config.json", format!("{tokens:#}\n")),
+        (TOKENIZER, tokenizer.to_json()),
+    ] {
+        file(name, &|out| out.write(text.as_bytes()))?;
+    }
+    file(MODEL, &|out| out.write_tensors(&stored(model)))
+}
+
+/// A model's parameters as its file has them: consecutive ones of the same stored name are one tensor.
+fn stored(model: &Mamba) -> Vec<Stored<'_>> {
+    let mut tensors: Vec<Stored> = Vec::new();
+    for parameter in model.parameters() {
+        match tensors.last_mut().filter(|last| last.name == parameter.stored) {
+            Some(last) => {
+                last.shape[0] += parameter.stored_shape[0];
+                last.parts.push(&parameter.tensor);
+            }
+            None => tensors.push(Stored {
+                name: parameter.stored.clone(),
+                shape: parameter.stored_shape.clone(),
+                parts: vec![&parameter.tensor],
+            }),
+        }
+    }
+    tensors
+}
+
+impl Output {
+    pub(crate) fn write_tensors(&mut self, tensors: &[Stored<'_>]) -> Result<()> {
+        pollster::block_on(write(tensors, |bytes| self.write(bytes)))
+    }
+}
+
+/// `model.safetensors.index.json`
+#[derive(Deserialize)]
+struct Index {
+    /// The file of each tensor.
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The files with a model's tensors.
+fn open(directory: &Path) -> Result<Vec<Safetensors<Mmap>>> {
+    let path = directory.join("model.safetensors.index.json");
+    if !path.exists() {
+        return Ok(vec![Safetensors::open(&directory.join(MODEL))?]);
+    }
+    let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
+    let invalid = |why: String| Error::invalid(path.display().to_string(), why);
+    let index: Index = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    let mut files = BTreeMap::new();
+    for name in names {
+        if Path::new(name).file_name() != Some(name.as_ref()) {
+            return Err(invalid(format!("{name:?} found, expected a file beside it")));
+        }
+        files.insert(name, Safetensors::open(&directory.join(name))?);
+    }
+    for (tensor, file) in &index.weight_map {
+        files[file].view(tensor)?;
+    }
+    Ok(files.into_values().collect())
+}

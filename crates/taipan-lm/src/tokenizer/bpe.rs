@@ -1,0 +1,167 @@
+//! Learning a byte-level BPE (Sennrich et al. 2016; over bytes, Radford et al. 2019).
+//!
+//! The library `tokenizers` has a trainer too, but breaks some ties by the order of hash maps with a random
+//! key and counts in 32 bits.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+use super::byte_level::{self, Bpe};
+use crate::data::Sources;
+use crate::{Error, Result};
+
+const SPECIAL: &[&str] = &["<|endoftext|>"];
+
+type Pair = (u32, u32);
+
+/// A distinct word of the text: its tokens, and how often it occurs.
+struct Word {
+    tokens: Vec<u32>,
+    count: u64,
+}
+
+pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
+    let mut tokens: Vec<String> = SPECIAL.iter().map(|token| token.to_string()).collect();
+    tokens.extend(byte_level::alphabet().map(String::from));
+    let refuse = |why: String| Error::invalid("tokenizer of the given size", why);
+    if vocab_size <= tokens.len() {
+        let least = tokens.len() + 1;
+        return Err(refuse(format!("{vocab_size} tokens, expected {least} or more")));
+    }
+    let mut ids: HashMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
+    let mut words = words(sources, &ids)?;
+    let mut pairs = Pairs::default();
+    for (index, word) in words.iter().enumerate() {
+        pairs.add(index, word);
+    }
+    pairs.queue_changed();
+    let (mut merges, mut merged) = (Vec::new(), HashSet::new());
+    while tokens.len() < vocab_size {
+        let Some(pair) = pairs.most_frequent() else {
+            let found = tokens.len();
+            return Err(refuse(format!("the text gives {found} tokens, expected {vocab_size}")));
+        };
+        let parts = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
+        let joined = parts.concat();
+        // A pair comes again when one of its tokens is made in another way, and then its rule exists.
+        if merged.insert(pair) {
+            merges.push(parts);
+        }
+        let new = *ids.entry(joined.clone()).or_insert(tokens.len() as u32);
+        if new as usize == tokens.len() {
+            tokens.push(joined);
+        }
+        for index in pairs.words_of(pair) {
+            pairs.remove(index, &words[index]);
+            merge(&mut words[index].tokens, pair, new);
+            pairs.add(index, &words[index]);
+        }
+        pairs.queue_changed();
+    }
+    Ok(Bpe { tokens, merges, special: SPECIAL })
+}
+
+/// The distinct words of the text, in the order of the alphabet.
+fn words(sources: &Sources, ids: &HashMap<String, u32>) -> Result<Vec<Word>> {
+    let splitter = ByteLevel::default().add_prefix_space(false);
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    for section in sources.whole() {
+        for piece in sources.pieces(&section)? {
+            let mut text = PreTokenizedString::from(piece?);
+            splitter
+                .pre_tokenize(&mut text)
+                .map_err(|error| Error::invalid("BPE", error.to_string()))?;
+            for (word, ..) in text.get_splits(OffsetReferential::Original, OffsetType::None) {
+                match counts.get_mut(word) {
+                    Some(count) => *count += 1,
+                    None => _ = counts.insert(word.to_owned(), 1),
+                }
+            }
+        }
+    }
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort_unstable();
+    let id = |c: char| ids[c.encode_utf8(&mut [0; 4]) as &str];
+    let word =
+        |(word, count): (String, u64)| Word { tokens: word.chars().map(id).collect(), count };
+    Ok(counts.into_iter().map(word).collect())
+}
+
+/// Every pair of neighbours: how often it occurs, and in which words.
+#[derive(Default)]
+struct Pairs {
+    places: HashMap<Pair, Places>,
+    /// The most frequent first, of equal ones that with the smallest ids. A pair whose count went down has
+    /// an entry with its old count, until it comes to the top.
+    queue: BinaryHeap<(u64, Reverse<Pair>)>,
+    changed: BTreeSet<Pair>,
+}
+
+#[derive(Default)]
+struct Places {
+    count: u64,
+    words: BTreeSet<usize>,
+}
+
+impl Pairs {
+    fn add(&mut self, index: usize, word: &Word) {
+        for pair in neighbours(&word.tokens) {
+            let places = self.places.entry(pair).or_default();
+            places.count += word.count;
+            places.words.insert(index);
+            self.changed.insert(pair);
+        }
+    }
+
+    fn remove(&mut self, index: usize, word: &Word) {
+        for pair in neighbours(&word.tokens) {
+            if let Some(places) = self.places.get_mut(&pair) {
+                places.count -= word.count;
+                places.words.remove(&index);
+            }
+        }
+    }
+
+    fn queue_changed(&mut self) {
+        for pair in std::mem::take(&mut self.changed) {
+            self.queue.push((self.places[&pair].count, Reverse(pair)));
+        }
+    }
+
+    /// One that occurs at least twice, or nothing is gained.
+    fn most_frequent(&mut self) -> Option<Pair> {
+        loop {
+            let (queued, Reverse(pair)) = self.queue.pop()?;
+            let count = self.places.get(&pair).map_or(0, |places| places.count);
+            match count {
+                0 => _ = self.places.remove(&pair),
+                1 => {}
+                _ if count == queued => return Some(pair),
+                _ => self.queue.push((count, Reverse(pair))),
+            }
+        }
+    }
+
+    fn words_of(&self, pair: Pair) -> Vec<usize> {
+        self.places.get(&pair).map_or(Vec::new(), |places| places.words.iter().copied().collect())
+    }
+}
+
+fn neighbours(tokens: &[u32]) -> impl Iterator<Item = Pair> {
+    tokens.windows(2).map(|pair| (pair[0], pair[1]))
+}
+
+/// Replace the pair by `new`, from left to right.
+fn merge(tokens: &mut Vec<u32>, pair: Pair, new: u32) {
+    let (mut read, mut write) = (0, 0);
+    while read < tokens.len() {
+        let found = tokens[read..].starts_with(&[pair.0, pair.1]);
+        tokens[write] = if found { new } else { tokens[read] };
+        read += if found { 2 } else { 1 };
+        write += 1;
+    }
+    tokens.truncate(write);
+}

@@ -1,0 +1,77 @@
+//! Tokenizers that Hugging Face's library reads, through that library.
+
+use tokenizers::processors::PostProcessorWrapper;
+
+use crate::{Error, Result};
+
+/// How tokenizers write the end of a document, the likeliest first.
+const ENDS: [&str; 6] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"];
+
+#[derive(Debug)]
+pub(super) struct HuggingFace {
+    json: String,
+    tokenizer: tokenizers::Tokenizer,
+    vocab_size: usize,
+    end: Option<(u32, &'static str)>,
+}
+
+fn invalid(error: impl ToString) -> Error {
+    Error::invalid("tokenizer.json", error.to_string())
+}
+
+impl HuggingFace {
+    pub fn from_json(json: &str) -> Result<HuggingFace> {
+        let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(invalid)?;
+        tokenizer.with_truncation(None).map_err(invalid)?;
+        tokenizer.with_padding(None);
+        // It would add special tokens and trim offsets.
+        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
+        tokenizer.set_encode_special_tokens(true);
+        let largest = tokenizer.get_vocab(true).into_values().max();
+        let largest = largest.ok_or_else(|| invalid("no tokens in it"))?;
+        let end = ENDS.iter().find_map(|end| Some((tokenizer.token_to_id(end)?, *end)));
+        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size: largest as usize + 1, end })
+    }
+
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    pub fn end(&self) -> Option<(u32, &str)> {
+        self.end
+    }
+
+    pub fn to_json(&self) -> &str {
+        &self.json
+    }
+
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(invalid)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// A token's bytes are those from the end of the one before to its own end; those of a character that
+    /// several tokens share go to the first of them, and the last has what is left of the text.
+    pub fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
+        let encoding = self.tokenizer.encode(text, false).map_err(invalid)?;
+        let ids = encoding.get_ids().to_vec();
+        let mut done = 0;
+        let mut lengths: Vec<usize> = encoding
+            .get_offsets()
+            .iter()
+            .map(|(_, end)| {
+                let length = end.saturating_sub(done);
+                done += length;
+                length
+            })
+            .collect();
+        if let Some(last) = lengths.last_mut() {
+            *last += text.len() - done;
+        }
+        Ok((ids, lengths))
+    }
+
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.tokenizer.decode(ids, true).map_err(invalid)
+    }
+}

@@ -1,0 +1,175 @@
+//! Text as numbers: bytes, or the tokens of a Hugging Face `tokenizer.json`.
+
+#[cfg(not(target_family = "wasm"))]
+mod bpe;
+mod byte_level;
+#[cfg(not(target_family = "wasm"))]
+mod hugging_face;
+mod stream;
+
+pub use stream::TextStream;
+
+use crate::{Error, Result};
+
+/// Turns text into token ids and back.
+///
+/// ```
+/// use taipan_lm::Tokenizer;
+///
+/// let tokenizer = Tokenizer::bytes();
+/// assert_eq!(tokenizer.encode("né")?, [0x6e, 0xc3, 0xa9]);
+/// assert_eq!(tokenizer.decode(&[0x6e, 0xc3, 0xa9])?, "né");
+/// assert_eq!((tokenizer.vocab_size(), tokenizer.end()), (256, Some(0)));
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tokenizer(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Bytes,
+    #[cfg(not(target_family = "wasm"))]
+    HuggingFace(std::sync::Arc<hugging_face::HuggingFace>),
+}
+
+impl Tokenizer {
+    /// The id of a byte is its value. Id 0, the byte NUL, which text does not have, is the end of a
+    /// document.
+    pub fn bytes() -> Tokenizer {
+        Tokenizer(Kind::Bytes)
+    }
+
+    /// Read a `tokenizer.json`.
+    ///
+    /// Text is text: what looks like a special token in it is encoded letter by letter, and nothing
+    /// is truncated or padded, whatever the file asks for. Elsewhere than in browsers every
+    /// kind of model is known; in a browser only what [`Tokenizer::bytes`] writes.
+    pub fn from_json(text: &str) -> Result<Tokenizer> {
+        let file: serde_json::Value = serde_json::from_str(text)
+            .map_err(|error| Error::invalid("tokenizer.json", format!("no JSON: {error}")))?;
+        if byte_level::is_bytes(&file) {
+            return Ok(Tokenizer::bytes());
+        }
+        #[cfg(not(target_family = "wasm"))]
+        return hugging_face::HuggingFace::from_json(text)
+            .map(|known| Tokenizer(Kind::HuggingFace(known.into())));
+        #[cfg(target_family = "wasm")]
+        Err(Error::invalid("tokenizer.json", "not of bytes, the only tokenizer in a browser"))
+    }
+
+    /// [`Tokenizer::from_json`] of a file.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Tokenizer> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        Tokenizer::from_json(&text).map_err(|error| match error {
+            Error::Invalid { why, .. } => Error::invalid(path.display().to_string(), why),
+            other => other,
+        })
+    }
+
+    /// Learn a byte-level BPE tokenizer with `vocab_size` tokens: `<|endoftext|>`, which has id 0 and
+    /// ends documents, the 256 bytes, and the most frequent pairs of tokens, again and again. Pairs do not
+    /// cross the borders of words, numbers, punctuation and white space.
+    ///
+    /// The same text gives the same tokenizer, to the byte. Only its distinct words are held in memory.
+    ///
+    /// ```
+    /// use taipan_lm::{Tokenizer, data::Sources};
+    ///
+    /// let texts = Sources::texts([("rhyme", "the cat on the mat and the rat in the hat")]);
+    /// let tokenizer = Tokenizer::train_bpe(&texts, 260)?;
+    /// assert_eq!(tokenizer.decode(&tokenizer.encode("the tether")?)?, "the tether");
+    /// assert_eq!(tokenizer.encode("the")?.len(), 1);
+    /// assert_eq!(tokenizer.end(), Some(0));
+    /// # Ok::<(), taipan_lm::Error>(())
+    /// ```
+    #[cfg(not(target_family = "wasm"))]
+    pub fn train_bpe(sources: &crate::data::Sources, vocab_size: usize) -> Result<Tokenizer> {
+        let model = bpe::train(sources, vocab_size)?;
+        Tokenizer::from_json(&byte_level::tokenizer_json(model).to_string())
+    }
+
+    /// One more than the largest id.
+    pub fn vocab_size(&self) -> usize {
+        match &self.0 {
+            Kind::Bytes => 256,
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.vocab_size(),
+        }
+    }
+
+    /// The id that ends a document, and begins the next one.
+    ///
+    /// Of a `tokenizer.json` it is the first that it has of `<|endoftext|>`, `<|end_of_text|>`, `</s>`, `<eos>`,
+    /// `<|eos|>` and `[EOS]`.
+    pub fn end(&self) -> Option<u32> {
+        match &self.0 {
+            Kind::Bytes => Some(0),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.end().map(|(id, _)| id),
+        }
+    }
+
+    /// How the end of a document is written, for the `eos_token` of `tokenizer_config.json`. Bytes have
+    /// none: Hugging Face's library would look for it in text, where the character that stands for NUL,
+    /// `Ā`, means itself.
+    pub fn end_token(&self) -> Option<&str> {
+        match &self.0 {
+            Kind::Bytes => None,
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.end().map(|(_, token)| token),
+        }
+    }
+
+    /// The ids of `text`, without any at its beginning or end that it does not have itself.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        match &self.0 {
+            Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.encode(text),
+        }
+    }
+
+    /// The ids of `text`, and how many of its bytes each stands for; these add up to all of them.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
+        match &self.0 {
+            Kind::Bytes => Ok((self.encode(text)?, vec![1; text.len()])),
+            Kind::HuggingFace(known) => known.encode_measured(text),
+        }
+    }
+
+    /// The text that ids stand for. What is not UTF-8, as a character that is cut off, becomes U+FFFD; special
+    /// tokens, as the end of a document, are left out where they are not themselves text. An id outside the
+    /// vocabulary is an error. For text that comes token by token there is [`Tokenizer::stream`].
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocab_size()) {
+            let expected = format!("token {id}, expected less than {}", self.vocab_size());
+            return Err(Error::invalid("decode", expected));
+        }
+        match &self.0 {
+            Kind::Bytes => {
+                let bytes: Vec<u8> = ids.iter().map(|id| *id as u8).collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.decode(ids),
+        }
+    }
+
+    /// To show text while it is generated.
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream::new(self)
+    }
+
+    /// The text of a `tokenizer.json`: what was read, or for bytes one with which Hugging Face's library
+    /// gives the same ids.
+    pub fn to_json(&self) -> String {
+        match &self.0 {
+            Kind::Bytes => byte_level::bytes_json().to_string(),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.to_json().to_owned(),
+        }
+    }
+}

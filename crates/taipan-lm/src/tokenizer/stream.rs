@@ -1,0 +1,55 @@
+//! Text that comes token by token.
+
+use super::Tokenizer;
+use crate::Result;
+
+/// A character has at most four bytes: a token after which four more did not complete one is no text.
+const PATIENCE: usize = 4;
+
+/// Text of tokens that arrive one by one; characters are shown when they are whole.
+///
+/// ```
+/// let tokenizer = taipan_lm::Tokenizer::bytes();
+/// let mut stream = tokenizer.stream();
+/// assert_eq!(stream.push(0xc3)?, "");
+/// assert_eq!(stream.push(0xa9)?, "é");
+/// assert_eq!(stream.finish()?, "");
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    /// What the text that comes next depends on, and what is not shown yet.
+    ids: Vec<u32>,
+    /// How many of `ids` are shown.
+    shown: usize,
+}
+
+impl<'a> TextStream<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+        TextStream { tokenizer, ids: Vec::new(), shown: 0 }
+    }
+
+    /// One more token; what can be shown now.
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let text = self.unseen()?;
+        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.ids.len() - self.shown <= PATIENCE {
+            return Ok(String::new());
+        }
+        // A token's text may depend on the one before, as its space does.
+        self.ids.drain(..self.shown);
+        self.shown = self.ids.len();
+        Ok(text)
+    }
+
+    /// What is left, though its last character is not whole.
+    pub fn finish(self) -> Result<String> {
+        self.unseen()
+    }
+
+    fn unseen(&self) -> Result<String> {
+        let before = self.tokenizer.decode(&self.ids[..self.shown])?;
+        let text = self.tokenizer.decode(&self.ids)?;
+        Ok(text.get(before.len()..).unwrap_or_default().to_owned())
+    }
+}

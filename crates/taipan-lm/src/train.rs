@@ -1,0 +1,362 @@
+//! Training a model, with checkpoints from which it goes on as if it had never stopped.
+
+use std::path::{Path, PathBuf};
+
+use taipan::optim::{AdamW, AdamWOptions, Group, LossScale};
+use taipan::{DType, Device, Tensor, no_grad};
+
+use crate::checkpoint::{Checkpoint, Evaluation, Progress, STATE, checkpoints, prune, sweep};
+use crate::data::{Dataset, Order};
+use crate::pretrained::TOKENIZER;
+use crate::safetensors::{Safetensors, Stored};
+use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Tokenizer};
+
+/// A run: a model, the data it learns from, and the recipe.
+///
+/// What a step does follows from these and the number of the step, on one kind of device to the bit. A run that was
+/// [saved](Trainer::save) and [resumed](Trainer::resume) writes the same checkpoints as one that was not
+/// interrupted.
+///
+/// ```
+/// use taipan::{DType, Device};
+/// use taipan_lm::data::{Dataset, Sources, Split};
+/// use taipan_lm::{Mamba, Preset, Recipe, Tokenizer, Trainer};
+///
+/// # let run = std::env::temp_dir().join(format!("taipan-trainer-{}", std::process::id()));
+/// # let config = taipan_lm::Config { hidden_size: 16, num_hidden_layers: 1, ..Preset::Tiny.config(256) };
+/// # std::fs::create_dir_all(&run).unwrap();
+/// let texts = Sources::texts([("a rhyme", "one two three four five, once I caught a fish alive")]);
+/// let tokenizer = Tokenizer::bytes();
+/// let data = Dataset::build(&run.join("data"), &texts, &tokenizer, &Split::default())?;
+/// # let _ = stringify!(
+/// let config = Preset::Tiny.config(tokenizer.vocab_size());
+/// # );
+/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let recipe = Recipe { batch_size: 2, block_size: 4, ..Recipe::default() };
+/// let mut trainer = Trainer::new(model, data, tokenizer, recipe)?;
+/// for _ in 0..10 {
+///     let report = pollster::block_on(trainer.step())?;
+///     println!("step {}: loss {:.3}", report.step, report.loss);
+/// }
+/// trainer.save(&run, 3)?;
+///
+/// let data = Dataset::open(run.join("data"))?;
+/// let trainer = Trainer::resume(&run, data, &Device::Cpu, |_recipe| {})?;
+/// assert_eq!(trainer.steps_done(), 10);
+/// # std::fs::remove_dir_all(&run).unwrap();
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+pub struct Trainer {
+    model: Mamba,
+    dataset: Dataset,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    adamw: AdamW,
+    steps_done: u64,
+    /// Of the model as it is.
+    evaluation: Option<Evaluation>,
+    /// The checkpoint that was last written or read.
+    checkpoint: Option<PathBuf>,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Which it was; the first one is 1.
+    pub step: u64,
+    /// The mean of `−ln p(token)` over its tokens, before the update.
+    pub loss: f64,
+    /// Its learning rate.
+    pub lr: f64,
+    /// The norm of all gradients, before they were clipped; not finite if the step was skipped.
+    pub grad_norm: f64,
+    /// Steps of the run, this one included, that changed nothing since the norm was not finite.
+    pub skipped: u64,
+    /// What the next loss is multiplied by before backward.
+    pub loss_scale: f64,
+    /// Tokens it learned from.
+    pub tokens: usize,
+}
+
+impl Trainer {
+    /// A run that begins with `model`: one of random weights, or one to be tuned.
+    pub fn new(
+        model: Mamba,
+        dataset: Dataset,
+        tokenizer: Tokenizer,
+        recipe: Recipe,
+    ) -> Result<Trainer> {
+        recipe.check()?;
+        dataset.check(recipe.block_size)?;
+        let rows = model.config().vocab_size;
+        for (name, size) in [("data", dataset.vocab_size()), ("tokenizer", tokenizer.vocab_size())]
+        {
+            if size > rows {
+                let why = format!("a vocabulary of {size}, expected at most the model's, {rows}");
+                return Err(Error::invalid(name, why));
+            }
+        }
+        recipe.check_freeze(&model.parameters())?;
+        let mut model = model.with_activations(recipe.activations);
+        for parameter in model.parameters_mut() {
+            if recipe.freezes(parameter) {
+                parameter.tensor = parameter.tensor.detached();
+            }
+        }
+        let trained: Vec<(&Tensor, Group)> = model
+            .parameters()
+            .into_iter()
+            .filter(|parameter| parameter.is_tracked())
+            .map(|parameter| {
+                let weight_decay = recipe.decay_of(parameter);
+                (&parameter.tensor, Group { weight_decay, ..Group::default() })
+            })
+            .collect();
+        if trained.is_empty() {
+            let why = format!("freeze is {:?}, which leaves nothing to train", recipe.freeze);
+            return Err(Error::invalid("recipe", why));
+        }
+        let options = AdamWOptions {
+            beta1: recipe.beta1,
+            beta2: recipe.beta2,
+            eps: recipe.eps,
+            max_norm: recipe.grad_clip,
+            loss_scale: match model.dtype() {
+                DType::F16 => LossScale::dynamic(),
+                _ => LossScale::None,
+            },
+        };
+        let adamw = AdamW::new(options, &trained)?;
+        Ok(Trainer {
+            model,
+            dataset,
+            tokenizer,
+            recipe,
+            adamw,
+            steps_done: 0,
+            evaluation: None,
+            checkpoint: None,
+        })
+    }
+
+    /// Go on from the last checkpoint in the directory of a run; [`checkpoint`](Trainer::checkpoint) tells which
+    /// one it is. If it is damaged, that is an error: remove it to go on from the one before.
+    ///
+    /// `change` may give the recipe another schedule, for a longer run, or other
+    /// [`activations`](Recipe::activations). Anything else would be another run and is refused, as are other data.
+    pub fn resume(
+        run: &Path,
+        dataset: Dataset,
+        device: &Device,
+        change: impl FnOnce(&mut Recipe),
+    ) -> Result<Trainer> {
+        sweep(run)?;
+        let Some((_, path)) = checkpoints(run)?.pop() else {
+            let why = "no checkpoint found, expected one to go on from";
+            return Err(Error::invalid(run.display().to_string(), why));
+        };
+        let progress = Progress::read(&path)?;
+        let (found, expected) = (dataset.fingerprint(), &progress.data);
+        if found != expected {
+            let why = format!("the fingerprint is {found}, but the run began with {expected}");
+            return Err(Error::invalid("data", why));
+        }
+        let mut recipe = progress.recipe.clone();
+        change(&mut recipe);
+        progress.recipe.check_continuation(&recipe)?;
+
+        let model = Mamba::from_pretrained(&path, None, device)?;
+        let tokenizer = Tokenizer::from_file(path.join(TOKENIZER))?;
+        let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
+        let file = Safetensors::open(&path.join(STATE))?;
+        let state: Vec<(String, Tensor)> = file
+            .names()
+            .map(|name| Ok((name.to_owned(), file.view(name)?.tensor()?)))
+            .collect::<Result<_>>()?;
+        trainer.adamw.load_state(&state).map_err(|error| {
+            Error::invalid(path.join(STATE).display().to_string(), error.to_string())
+        })?;
+        trainer.steps_done = progress.step;
+        trainer.evaluation = progress.evaluation;
+        trainer.checkpoint = Some(path);
+        Ok(trainer)
+    }
+
+    /// Learn from the next batches. A loss that is not finite is an error, unless it is one of f16 that a smaller
+    /// loss scale, from now on, may prevent.
+    pub async fn step(&mut self) -> Result<StepReport> {
+        let (step, accum) = (self.steps_done, self.recipe.grad_accum as u64);
+        let Recipe { seed, batch_size: rows, block_size: len, .. } = self.recipe;
+        let order = Order { seed, rows, len };
+        let batches: Vec<Batch> =
+            (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i)).collect();
+        let (loss, grads) = self.gradients(&batches)?;
+
+        let lr = self.recipe.schedule.lr(step);
+        let mut trained: Vec<&mut Tensor> = self
+            .model
+            .parameters_mut()
+            .into_iter()
+            .filter(|parameter| parameter.is_tracked())
+            .map(|parameter| &mut parameter.tensor)
+            .collect();
+        self.adamw.step(lr, &mut trained, &grads)?;
+        self.steps_done += 1;
+        self.evaluation = None;
+
+        let loss = number(&loss).await?;
+        let status = self.adamw.status().await?;
+        // With a loss scale below 1 it is not the gradients that are too large for f16.
+        let may_recover = self.model.dtype() == DType::F16 && status.loss_scale >= 1.0;
+        if !loss.is_finite() && !may_recover {
+            return Err(Error::invalid(
+                format!("step {}", self.steps_done),
+                format!("the loss is {loss}, expected a finite number"),
+            ));
+        }
+        Ok(StepReport {
+            step: self.steps_done,
+            loss,
+            lr,
+            grad_norm: status.norm,
+            skipped: status.skipped,
+            loss_scale: status.loss_scale,
+            tokens: self.recipe.tokens(),
+        })
+    }
+
+    /// The mean loss over the targets of all batches, and its gradients, times the loss scale.
+    fn gradients(&self, batches: &[Batch]) -> Result<(Tensor, taipan::Grads)> {
+        let all: usize = batches.iter().map(targets).sum();
+        let mut sum: Option<(Tensor, taipan::Grads)> = None;
+        for batch in batches.iter().filter(|batch| targets(batch) > 0) {
+            let share = targets(batch) as f64 / all as f64;
+            let loss = self.model.loss(batch)?;
+            let grads = loss.backward_from(&self.adamw.loss_scale().scale(share)?)?;
+            let loss = loss.detached().scale(share)?;
+            sum = Some(match sum {
+                None => (loss, grads),
+                Some((losses, mut earlier)) => {
+                    earlier.accumulate(grads)?;
+                    (losses.add(&loss)?, earlier)
+                }
+            });
+        }
+        sum.ok_or_else(|| {
+            let step = format!("step {}", self.steps_done + 1);
+            Error::invalid(step, "nothing to predict in its batches")
+        })
+    }
+
+    /// How well the model predicts the first `tokens` tokens of held-out text.
+    pub async fn evaluate(&mut self, tokens: u64) -> Result<Evaluation> {
+        let Recipe { batch_size, block_size, .. } = self.recipe;
+        let (mut nats, mut count, mut bytes) = (0.0, 0, 0);
+        for (batch, length) in self.dataset.held_out(batch_size, block_size, tokens) {
+            let targets = targets(&batch);
+            if targets > 0 {
+                let loss = no_grad(|| self.model.loss(&batch))?;
+                nats += number(&loss).await? * targets as f64;
+                count += targets;
+                bytes += length;
+            }
+        }
+        if count == 0 {
+            return Err(Error::invalid("evaluate", "no held-out tokens, expected some"));
+        }
+        if !nats.is_finite() {
+            let why = format!("the loss is {}, expected a finite number", nats / count as f64);
+            return Err(Error::invalid("evaluate", why));
+        }
+        let evaluation = Evaluation {
+            loss: nats / count as f64,
+            bits_per_byte: nats / (std::f64::consts::LN_2 * bytes as f64),
+        };
+        self.evaluation = Some(evaluation);
+        Ok(evaluation)
+    }
+
+    /// Write `checkpoint-<step>` to the directory of the run, and then remove older ones but the last `keep` and
+    /// that of the best evaluation. Whenever this is stopped, whatever fails: every checkpoint in the directory is
+    /// whole.
+    ///
+    /// A step that was saved before is not written again, except for an evaluation since then.
+    pub fn save(&mut self, run: &Path, keep: usize) -> Result<PathBuf> {
+        if keep == 0 {
+            return Err(Error::invalid("keep", "0 found, expected 1 or more checkpoints"));
+        }
+        std::fs::create_dir_all(run).map_err(Error::io(run))?;
+        sweep(run)?;
+        let state = self.adamw.state();
+        let state: Vec<Stored> = state
+            .iter()
+            .map(|(name, tensor)| Stored {
+                name: name.clone(),
+                shape: tensor.shape().to_vec(),
+                parts: vec![tensor],
+            })
+            .collect();
+        let fingerprint = self.dataset.fingerprint();
+        let mut progress = Progress::new(&self.recipe, self.steps_done, fingerprint);
+        progress.evaluation = self.evaluation;
+        let (model, tokenizer) = (&self.model, &self.tokenizer);
+        let checkpoint = Checkpoint { progress, model, tokenizer, state: &state };
+        let place = checkpoint.place(run);
+        match self.checkpoint.as_ref() == Some(&place) && place.exists() {
+            true => checkpoint.rewrite_progress(run)?,
+            false => checkpoint.write(run)?,
+        }
+        prune(run, keep)?;
+        self.checkpoint = Some(place.clone());
+        Ok(place)
+    }
+
+    /// Write the model as it is to a directory, for Hugging Face's library and others: see
+    /// [`Mamba::save_pretrained`].
+    pub fn export(&self, directory: &Path) -> Result<()> {
+        self.model.save_pretrained(directory, &self.tokenizer)
+    }
+
+    /// The model as it is.
+    pub fn model(&self) -> &Mamba {
+        &self.model
+    }
+
+    /// What the model learns from.
+    pub fn dataset(&self) -> &Dataset {
+        &self.dataset
+    }
+
+    /// The tokenizer that text was read with.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// How the model is trained.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// How many steps the model is trained for so far.
+    pub fn steps_done(&self) -> u64 {
+        self.steps_done
+    }
+
+    /// The checkpoint that was written last, or gone on from.
+    pub fn checkpoint(&self) -> Option<&Path> {
+        self.checkpoint.as_deref()
+    }
+}
+
+/// How many tokens a batch predicts.
+fn targets(batch: &Batch) -> usize {
+    batch.targets.iter().filter(|target| **target != IGNORE).count()
+}
+
+/// The value of a loss, of which the type is f32 or f64.
+async fn number(loss: &Tensor) -> Result<f64> {
+    Ok(match loss.dtype() {
+        DType::F64 => loss.read::<f64>().await?[0],
+        _ => loss.read::<f32>().await?[0].into(),
+    })
+}
