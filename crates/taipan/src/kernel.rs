@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::cpu::CpuBuffer;
+use crate::cpu::threads::open_to_others;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::gpu::{Binding, Gpu, GpuBuffer};
-use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
 use crate::{DType, Device};
@@ -15,6 +15,11 @@ use crate::{DType, Device};
 pub(crate) trait Kernel: Send + 'static {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
+
+    /// Which of its op's kernels it is, in profiles; empty for the one that computes the results.
+    fn stage(&self) -> &'static str {
+        ""
+    }
 
     /// Check the inputs and describe the results.
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
@@ -102,10 +107,10 @@ fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
             return Err(Error::Device { op: kernel.name(), why });
         }
     }
-    match device {
+    device.part(kernel.name(), kernel.stage(), || match device {
         Device::Cpu => on_cpu(kernel, inputs, specs),
         Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
-    }
+    })
 }
 
 fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
@@ -122,8 +127,7 @@ fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
         .collect();
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    // As in `for_pieces`: other tasks may run on this thread meanwhile.
-    recording::set_for(true, || kernel.cpu(&inputs, &mut outputs))?;
+    open_to_others(|| kernel.cpu(&inputs, &mut outputs))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }
