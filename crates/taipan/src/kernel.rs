@@ -235,3 +235,44 @@ fn on_gpu<K: Kernel>(
     let storages = buffers.into_iter().map(|b| Storage::Gpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds 1 to each element.
+    struct Increment;
+
+    impl Update for Increment {
+        fn name(&self) -> &'static str {
+            "increment"
+        }
+
+        fn cpu(&self, _: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+            targets[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
+            Ok(())
+        }
+
+        fn gpu(&self, _: &Gpu, _: &[View<&GpuBuffer>], _: &[View<&GpuBuffer>]) -> Result<()> {
+            unreachable!("the test is on the CPU")
+        }
+    }
+
+    fn address(x: &Tensor) -> *const u8 {
+        cpu_views(&[x])[0].data.bytes().as_ptr()
+    }
+
+    #[test]
+    fn an_update_is_in_place_unless_the_memory_is_shared() -> Result<()> {
+        let mut x = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
+        let before = address(&x);
+        update(&Increment, &[], &mut [&mut x])?;
+        assert_eq!(address(&x), before);
+        let shared = x.reshape(&[2, 1])?;
+        update(&Increment, &[], &mut [&mut x])?;
+        assert_ne!(address(&x), before);
+        assert_eq!(shared.read_blocking::<f32>()?, [2.0, 3.0]);
+        assert_eq!(x.read_blocking::<f32>()?, [3.0, 4.0]);
+        Ok(())
+    }
+}
