@@ -189,6 +189,32 @@ impl Grads {
         };
         Err(Error::Gradient { op: "grads", why: why.into() })
     }
+
+    /// Add the gradients of another backward: of the next part of a batch that is too large for one. The sums of
+    /// f16 and bf16 are f32, so that they are not rounded. A leaf that only one of the two has keeps its gradient.
+    ///
+    /// ```
+    /// use taipan::{Device, Tensor};
+    ///
+    /// let w = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
+    /// let mut grads = w.sum()?.backward()?;
+    /// grads.accumulate(w.mul(&w)?.sum()?.backward()?)?;
+    /// assert_eq!(grads.of(&w)?.read_blocking::<f32>()?, [3.0, 5.0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn accumulate(&mut self, other: Grads) -> Result<()> {
+        for (id, grad) in other.0 {
+            let sum = match self.0.get(&id) {
+                Some(earlier) => {
+                    let wide = grad.dtype().wider();
+                    run_one(&Binary::Add, &[&earlier.cast(wide)?, &grad.cast(wide)?])?
+                }
+                None => grad,
+            };
+            self.0.insert(id, sum);
+        }
+        Ok(())
+    }
 }
 
 impl Tensor {

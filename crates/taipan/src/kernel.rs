@@ -1,4 +1,4 @@
-//! The contract between a computation and the devices, and the one function that honours it.
+//! The contract between a computation and the devices, and the functions that honour it.
 
 use std::sync::Arc;
 
@@ -39,6 +39,23 @@ pub(crate) trait Kernel: Send + 'static {
         gpu: &Gpu,
         inputs: &[View<&GpuBuffer>],
         outputs: &[View<&GpuBuffer>],
+    ) -> Result<()>;
+}
+
+/// A computation that changes tensors where they are.
+pub(crate) trait Update {
+    /// Names the kernel in errors.
+    fn name(&self) -> &'static str;
+
+    /// Change the targets, which hold their values.
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()>;
+
+    /// The same on a GPU. No input and no other target is in a target's memory.
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        targets: &[View<&GpuBuffer>],
     ) -> Result<()>;
 }
 
@@ -95,22 +112,100 @@ pub(crate) fn run_with_extras<K: Kernel>(
     Ok((outputs, extras))
 }
 
-fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
-    let device = inputs[0].device();
-    for input in inputs {
-        if input.device() != device {
-            let why = format!(
-                "inputs are on {} and on {}",
-                device.full_name(),
-                input.device().full_name()
-            );
-            return Err(Error::Device { op: kernel.name(), why });
+/// Change `targets` on the device that all tensors share. A target whose memory is also that of another
+/// tensor gets memory of its own first: others keep the values they had.
+pub(crate) fn update<U: Update>(
+    kernel: &U,
+    inputs: &[&Tensor],
+    targets: &mut [&mut Tensor],
+) -> Result<()> {
+    let op = kernel.name();
+    let all = || inputs.iter().copied().chain(targets.iter().map(|t| &**t));
+    let device = one_device(op, all())?.clone();
+    device.part(op, "", || {
+        targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
+        match &device {
+            Device::Cpu => {
+                let inputs = cpu_views(inputs);
+                let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
+                open_to_others(|| kernel.cpu(&inputs, &mut targets))
+            }
+            Device::Gpu(gpu) => {
+                let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
+                kernel.gpu(gpu, &gpu_views(inputs), &gpu_views(&targets))
+            }
         }
+    })
+}
+
+impl Storage {
+    /// Memory of its own, with the same contents.
+    fn make_unique(&mut self, op: &'static str) -> Result<()> {
+        match self {
+            Storage::Cpu(data) => {
+                if Arc::get_mut(data).is_none() {
+                    let mut copy = CpuBuffer::scratch(op, data.bytes().len())?;
+                    copy.bytes_mut().copy_from_slice(data.bytes());
+                    *data = Arc::new(copy);
+                }
+            }
+            Storage::Gpu(data) => {
+                if Arc::get_mut(data).is_none_or(|data| !data.is_pooled()) {
+                    *data = Arc::new(data.copied(op)?);
+                }
+            }
+        }
+        Ok(())
     }
+}
+
+fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
+    let device = one_device(kernel.name(), inputs.iter().copied())?;
     device.part(kernel.name(), kernel.stage(), || match device {
         Device::Cpu => on_cpu(kernel, inputs, specs),
         Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
     })
+}
+
+/// The device that all of the tensors, of which there is one at least, are on.
+fn one_device<'a>(
+    op: &'static str,
+    mut tensors: impl Iterator<Item = &'a Tensor>,
+) -> Result<&'a Device> {
+    let device = tensors.next().expect("a kernel has an input").device();
+    match tensors.find(|t| t.device() != device) {
+        None => Ok(device),
+        Some(other) => {
+            let (one, other) = (device.full_name(), other.device().full_name());
+            Err(Error::Device { op, why: format!("inputs are on {one} and on {other}") })
+        }
+    }
+}
+
+fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<View<'a, &'a CpuBuffer>> {
+    let view = |t: &&'a Tensor| match &t.storage {
+        Storage::Cpu(data) => View { spec: &t.spec, data: &**data },
+        Storage::Gpu(_) => unreachable!("checked by `one_device`"),
+    };
+    tensors.iter().map(view).collect()
+}
+
+fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<View<'a, &'a GpuBuffer>> {
+    let view = |t: &&'a Tensor| match &t.storage {
+        Storage::Gpu(data) => View { spec: &t.spec, data: &**data },
+        Storage::Cpu(_) => unreachable!("checked by `one_device`"),
+    };
+    tensors.iter().map(view).collect()
+}
+
+fn cpu_target(tensor: &mut Tensor) -> View<'_, &mut CpuBuffer> {
+    match &mut tensor.storage {
+        Storage::Cpu(data) => {
+            let data = Arc::get_mut(data).expect("made unique by `update`");
+            View { spec: &tensor.spec, data }
+        }
+        Storage::Gpu(_) => unreachable!("checked by `one_device`"),
+    }
 }
 
 fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
@@ -118,13 +213,7 @@ fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
         .iter()
         .map(|spec| CpuBuffer::scratch(kernel.name(), spec.bytes()))
         .collect::<Result<_>>()?;
-    let inputs: Vec<_> = inputs
-        .iter()
-        .map(|t| match &t.storage {
-            Storage::Cpu(data) => View { spec: &t.spec, data: &**data },
-            Storage::Gpu(_) => unreachable!("checked by `launch`"),
-        })
-        .collect();
+    let inputs = cpu_views(inputs);
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
     open_to_others(|| kernel.cpu(&inputs, &mut outputs))?;
@@ -143,13 +232,7 @@ fn on_gpu<K: Kernel>(
         gpu.ensure_type(kernel.name(), "the result", spec.dtype())?;
         buffers.push(gpu.scratch(kernel.name(), spec.bytes())?);
     }
-    let inputs: Vec<_> = inputs
-        .iter()
-        .map(|t| match &t.storage {
-            Storage::Gpu(data) => View { spec: &t.spec, data: &**data },
-            Storage::Cpu(_) => unreachable!("checked by `launch`"),
-        })
-        .collect();
+    let inputs = gpu_views(inputs);
     let outputs: Vec<_> =
         specs.iter().zip(&buffers).map(|(spec, data)| View { spec, data }).collect();
     if specs.iter().any(|spec| spec.len() > 0) {
@@ -157,4 +240,45 @@ fn on_gpu<K: Kernel>(
     }
     let storages = buffers.into_iter().map(|b| Storage::Gpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds 1 to each element.
+    struct Increment;
+
+    impl Update for Increment {
+        fn name(&self) -> &'static str {
+            "increment"
+        }
+
+        fn cpu(&self, _: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+            targets[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
+            Ok(())
+        }
+
+        fn gpu(&self, _: &Gpu, _: &[View<&GpuBuffer>], _: &[View<&GpuBuffer>]) -> Result<()> {
+            unreachable!("the test is on the CPU")
+        }
+    }
+
+    fn address(x: &Tensor) -> *const u8 {
+        cpu_views(&[x])[0].data.bytes().as_ptr()
+    }
+
+    #[test]
+    fn an_update_is_in_place_unless_the_memory_is_shared() -> Result<()> {
+        let mut x = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
+        let before = address(&x);
+        update(&Increment, &[], &mut [&mut x])?;
+        assert_eq!(address(&x), before);
+        let shared = x.reshape(&[2, 1])?;
+        update(&Increment, &[], &mut [&mut x])?;
+        assert_ne!(address(&x), before);
+        assert_eq!(shared.read_blocking::<f32>()?, [2.0, 3.0]);
+        assert_eq!(x.read_blocking::<f32>()?, [3.0, 4.0]);
+        Ok(())
+    }
 }

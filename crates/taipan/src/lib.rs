@@ -4,6 +4,7 @@
 //! A network that learns, in full:
 //!
 //! ```
+//! use taipan::optim::{AdamW, AdamWOptions, Group};
 //! use taipan::{Activation, DType, Device, Tensor, linear};
 //!
 //! let device = Device::Cpu;
@@ -17,19 +18,17 @@
 //! let mut b1 = Tensor::randn(&[32], 2, DType::F32, &device)?.tracked();
 //! let mut w2 = Tensor::zeros(&[32, 1], DType::F32, &device)?.tracked();
 //!
+//! let parameters = [&w1, &b1, &w2].map(|p| (p, Group::default()));
+//! let mut adamw = AdamW::new(AdamWOptions::default(), &parameters)?;
 //! let mut losses = Vec::new();
 //! for _ in 0..200 {
 //!     let hidden = linear(&x, &w1, Some(&b1), Activation::Gelu)?;
 //!     let error = linear(&hidden, &w2, None, Activation::None)?.sub(&y)?;
 //!     let loss = error.mul(&error)?.mean()?;
 //!     losses.push(loss.item()?);
-//!     let grads = loss.backward()?;
-//!     for p in [&mut w1, &mut b1, &mut w2] {
-//!         let step = grads.of(p)?.scale(0.05)?;
-//!         *p = p.detached().sub(&step)?.tracked();
-//!     }
+//!     adamw.step(0.01, &mut [&mut w1, &mut b1, &mut w2], &loss.backward()?)?;
 //! }
-//! assert!(losses[199] < 0.1 * losses[0]);
+//! assert!(losses[199] < 0.01 * losses[0]);
 //! # Ok::<(), taipan::Error>(())
 //! ```
 //!
@@ -40,7 +39,7 @@
 //!   keeps less for it, [`linear_backward`] is the backward pass alone.
 //! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`], [`linear_cross_entropy`]: the ops of a
 //!   Mamba model, each with its gradient; [`selective_scan_step`] and [`Tensor::sample`] to decode with.
-//! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`]: gradients.
+//! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`]: gradients. [`optim`]: what to do with them.
 //! - [`profile()`]: where the time goes, op by op.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
@@ -56,6 +55,7 @@ mod error;
 pub mod gpu;
 mod kernel;
 mod ops;
+pub mod optim;
 mod pool;
 pub mod profile;
 mod recording;

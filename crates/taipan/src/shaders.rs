@@ -10,7 +10,8 @@ use crate::ops::programs;
 /// The texts, each once, with a name for messages.
 fn texts() -> Vec<String> {
     let mut seen = HashSet::new();
-    let all = programs(&[DType::F32, DType::F16, DType::U32]);
+    let mut all = programs(&[DType::F32, DType::F16, DType::U32]);
+    all.extend(crate::optim::programs());
     all.iter().map(|program| program.wgsl()).filter(|text| seen.insert(text.clone())).collect()
 }
 

@@ -105,6 +105,20 @@ impl GpuBuffer {
         GpuBuffer { device, buffer, offset, bytes: items.len() * bytes, class: None }
     }
 
+    /// A copy of all of it.
+    pub(crate) fn copied(&self, op: &'static str) -> Result<GpuBuffer> {
+        let gpu = self.gpu();
+        let copy = gpu.scratch(op, self.bytes)?;
+        let size = padded(self.bytes) as BufferAddress;
+        lock(&gpu.0.recorder).copy(&gpu.0, self.place(0), copy.place(0), size);
+        Ok(copy)
+    }
+
+    /// Whether it is taipan's own, and not a part or somebody else's.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.class.is_some()
+    }
+
     /// Where it is.
     pub(crate) fn device(&self) -> &Device {
         &self.device

@@ -1,0 +1,374 @@
+//! AdamW, and what it keeps between steps.
+
+use std::collections::HashMap;
+
+use crate::autograd::Grads;
+use crate::error::{Error, Result, ensure};
+use crate::kernel::{run_one, update};
+use crate::spec::Spec;
+use crate::tensor::Tensor;
+use crate::{DType, Device};
+
+use super::decide::{Decide, GREATEST_SCALE, LEAST_SCALE, beginning, plan, plan_dtype, record};
+use super::square_sums::SquareSums;
+use super::update::{AdamWUpdate, Rates, has_master};
+
+const OP: &str = "adamw";
+
+/// What is the same for all parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWOptions {
+    /// The share of the old mean in the new one; 0.9.
+    pub beta1: f64,
+    /// The same for the mean of squares; 0.999.
+    pub beta2: f64,
+    /// Added to the root of the mean of squares; 1e-8.
+    pub eps: f64,
+    /// Gradients whose norm, over all parameters, is greater are scaled down to this; none by default.
+    pub max_norm: Option<f64>,
+    /// What losses are multiplied by before backward; nothing by default.
+    pub loss_scale: LossScale,
+}
+
+impl Default for AdamWOptions {
+    fn default() -> Self {
+        AdamWOptions {
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            max_norm: None,
+            loss_scale: LossScale::None,
+        }
+    }
+}
+
+/// What is a parameter's own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Group {
+    /// What the learning rate is multiplied by; 1.
+    pub lr_scale: f64,
+    /// The part of the parameter that is taken off in each step, times the learning rate; 0.01.
+    pub weight_decay: f64,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group { lr_scale: 1.0, weight_decay: 0.01 }
+    }
+}
+
+impl Group {
+    /// No weight decay: for biases, weights of norms, `A_log` and `D`.
+    pub fn without_decay() -> Group {
+        Group { weight_decay: 0.0, ..Group::default() }
+    }
+}
+
+/// What a loss is multiplied by before backward, so that small gradients are not lost in f16. Steps divide
+/// by it. It is a power of two, from 2⁻²⁴ to 2²⁴: only the exponents of gradients change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossScale {
+    /// 1, always: for f32, f64 and bf16.
+    None,
+    /// As large as the gradients allow: halved by each step that is skipped, doubled after as many in a
+    /// row that are not.
+    Dynamic {
+        /// At first.
+        initial: f64,
+        /// How many steps.
+        growth_interval: u32,
+    },
+}
+
+impl LossScale {
+    /// 65536 at first, and 2000 steps: what is usual for f16.
+    pub fn dynamic() -> LossScale {
+        LossScale::Dynamic { initial: 65536.0, growth_interval: 2000 }
+    }
+
+    fn initial(self) -> f64 {
+        match self {
+            LossScale::None => 1.0,
+            LossScale::Dynamic { initial, .. } => initial,
+        }
+    }
+}
+
+/// What the steps so far left on the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Status {
+    /// The norm of the last step's gradients, over all parameters, without loss scale and before clipping,
+    /// rounded to f32. If it is not finite, the step was skipped. 0 before the first step.
+    pub norm: f64,
+    /// Steps that were applied.
+    pub steps: u64,
+    /// Steps that were skipped.
+    pub skipped: u64,
+    /// The loss scale of the next step.
+    pub loss_scale: f64,
+}
+
+/// AdamW (Loshchilov & Hutter 2019): Adam with weight decay beside the gradient, here with clipping by
+/// the global norm and a loss scale, all of it on the device.
+///
+///     m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²      m̂ = m/(1−β₁ᵗ)      v̂ = v/(1−β₂ᵗ)
+///     θ = θ·(1 − lr·weight_decay) − lr·m̂/(√v̂ + eps)
+///
+/// The moments `m` and `v` are f32 for parameters in f16, bf16 and f32, and f64 in f64. For one in f16 or
+/// bf16 a master copy in f32 is kept: it is what steps change, and the parameter is its rounded copy.
+/// Whoever sets such a parameter by other means needs a new `AdamW`.
+///
+/// A step in which the gradients' norm is not finite changes nothing but the count of those and the loss
+/// scale: see [`status`](AdamW::status). A norm above 1.8e19, whose square is no f32, counts as infinite unless all
+/// parameters are f64.
+pub struct AdamW {
+    options: AdamWOptions,
+    slots: Vec<Slot>,
+    /// [`record::LEN`] words.
+    record: Tensor,
+    /// `[]`, f64 if all parameters are, or else f32.
+    loss_scale: Tensor,
+    /// [`plan::LEN`] numbers.
+    plan: Tensor,
+}
+
+/// What is kept for a parameter.
+struct Slot {
+    parameter: Spec,
+    group: Group,
+    m: Tensor,
+    v: Tensor,
+    master: Option<Tensor>,
+}
+
+impl AdamW {
+    /// For these parameters, which are on one device, from now on.
+    pub fn new(options: AdamWOptions, parameters: &[(&Tensor, Group)]) -> Result<AdamW> {
+        options.check()?;
+        let Some((first, _)) = parameters.first() else {
+            return Err(Error::Shape { op: OP, why: "no parameters found, expected some".into() });
+        };
+        let device = first.device();
+        let slots: Vec<Slot> = parameters
+            .iter()
+            .map(|(parameter, group)| {
+                parameter.device().ensure(device, OP, "a parameter")?;
+                Slot::new(parameter, *group)
+            })
+            .collect::<Result<_>>()?;
+        let double = slots.iter().all(|slot| slot.parameter.dtype() == DType::F64);
+        let dtype = if double { DType::F64 } else { DType::F32 };
+        let scale = options.loss_scale.initial();
+        Ok(AdamW {
+            record: Tensor::new(&beginning(scale), &[record::LEN], device)?,
+            loss_scale: Tensor::full(&[], scale, dtype, device)?,
+            plan: Tensor::zeros(&[plan::LEN], plan_dtype(device), device)?,
+            options,
+            slots,
+        })
+    }
+
+    /// One step, at a learning rate: norm, clip, decay and update. Parameters are given in the order of
+    /// [`new`](AdamW::new) and changed where they are; a clone of one, or a graph that still needs it, keeps
+    /// what it had. Each needs a gradient, of its own type or f32.
+    ///
+    /// If the norm of the gradients is not finite, the step is skipped; this too is decided on the device.
+    pub fn step(&mut self, lr: f64, parameters: &mut [&mut Tensor], grads: &Grads) -> Result<()> {
+        ensure!(OP, lr.is_finite() && lr >= 0.0, "the learning rate is {lr}, expected 0 or more");
+        let grads = self.check(parameters, grads)?;
+        let sums = run_one(&SquareSums::on(self.device()), &grads)?;
+        let AdamWOptions { beta1, beta2, eps, max_norm, loss_scale } = self.options;
+        let growth_interval = match loss_scale {
+            LossScale::None => None,
+            LossScale::Dynamic { growth_interval, .. } => Some(growth_interval),
+        };
+        let decide = Decide { max_norm, beta1, beta2, growth_interval };
+        update(&decide, &[&sums], &mut [&mut self.record, &mut self.loss_scale, &mut self.plan])?;
+        let rates = |slot: &Slot| {
+            let lr = lr * slot.group.lr_scale;
+            Rates { lr, decay: lr * slot.group.weight_decay }
+        };
+        let kernel =
+            AdamWUpdate { beta1, beta2, eps, rates: self.slots.iter().map(rates).collect() };
+        let mut targets = Vec::with_capacity(4 * parameters.len());
+        for (slot, parameter) in self.slots.iter_mut().zip(parameters) {
+            targets.extend([&mut slot.m, &mut slot.v, &mut **parameter]);
+            targets.extend(&mut slot.master);
+        }
+        let inputs: Vec<&Tensor> = [&self.plan].into_iter().chain(grads).collect();
+        update(&kernel, &inputs, &mut targets)
+    }
+
+    /// The upstream gradient for [`Tensor::backward_from`] of a loss: the loss scale, a tensor of shape `[]`, in
+    /// f32, or in f64 if all parameters are.
+    pub fn loss_scale(&self) -> &Tensor {
+        &self.loss_scale
+    }
+
+    /// What the steps so far came to. This waits for the device.
+    pub async fn status(&self) -> Result<Status> {
+        let words = self.record.read::<u32>().await?;
+        Ok(Status {
+            norm: f32::from_bits(words[record::NORM]).into(),
+            steps: words[record::STEPS].into(),
+            skipped: words[record::SKIPPED].into(),
+            loss_scale: f32::from_bits(words[record::SCALE]).into(),
+        })
+    }
+
+    /// [`status`](AdamW::status) for native callers; absent on the web, where nothing may block.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn status_blocking(&self) -> Result<Status> {
+        pollster::block_on(self.status())
+    }
+
+    /// All that is needed to go on bit for bit: for the `i`-th parameter `m.i`, `v.i` and, if it is f16 or bf16,
+    /// `master.i`; `record`, the counts and the last norm; and `loss_scale`. The tensors share memory: while
+    /// they live, a step copies.
+    pub fn state(&self) -> Vec<(String, Tensor)> {
+        self.named().map(|(name, tensor)| (name, tensor.clone())).collect()
+    }
+
+    /// Go on from a [`state`](AdamW::state), in any order, on any device. An error, if names, shapes or types are not those
+    /// of this optimiser's state; then nothing is changed.
+    pub fn load_state(&mut self, state: &[(String, Tensor)]) -> Result<()> {
+        const OP: &str = "load_state";
+        let mut given: HashMap<&str, &Tensor> = HashMap::new();
+        for (name, tensor) in state {
+            let twice = given.insert(name, tensor).is_some();
+            ensure!(OP, !twice, "{name:?} is there twice, expected each name once");
+        }
+        let device = self.device();
+        let mut loaded = Vec::new();
+        for (name, own) in self.named() {
+            let Some(tensor) = given.remove(name.as_str()) else {
+                return Err(Error::Shape { op: OP, why: format!("{name:?} is missing") });
+            };
+            let found = (tensor.shape(), tensor.dtype());
+            let expected = (own.shape(), own.dtype());
+            ensure!(
+                OP,
+                found == expected,
+                "{name:?} is {:?} in {}, expected {:?} in {}",
+                found.0,
+                found.1,
+                expected.0,
+                expected.1
+            );
+            loaded.push(tensor.detached().to(device)?);
+        }
+        if let Some(name) = given.keys().min() {
+            return Err(Error::Shape { op: OP, why: format!("{name:?} is no name of this state") });
+        }
+        for (own, tensor) in self.tensors_mut().zip(loaded) {
+            *own = tensor;
+        }
+        Ok(())
+    }
+
+    fn device(&self) -> &Device {
+        self.record.device()
+    }
+
+    /// The tensors of the state with their names.
+    fn named(&self) -> impl Iterator<Item = (String, &Tensor)> {
+        let slots = self.slots.iter().enumerate().flat_map(|(i, slot)| {
+            let master = slot.master.as_ref().map(|master| (format!("master.{i}"), master));
+            [(format!("m.{i}"), &slot.m), (format!("v.{i}"), &slot.v)].into_iter().chain(master)
+        });
+        let own = [("record", &self.record), ("loss_scale", &self.loss_scale)];
+        slots.chain(own.map(|(name, tensor)| (name.into(), tensor)))
+    }
+
+    /// The same tensors in the same order.
+    fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        let slots = self
+            .slots
+            .iter_mut()
+            .flat_map(|slot| [&mut slot.m, &mut slot.v].into_iter().chain(&mut slot.master));
+        slots.chain([&mut self.record, &mut self.loss_scale])
+    }
+
+    /// The gradients of the parameters, which must be those of [`new`](AdamW::new).
+    fn check<'a>(&self, parameters: &[&mut Tensor], grads: &'a Grads) -> Result<Vec<&'a Tensor>> {
+        let (found, expected) = (parameters.len(), self.slots.len());
+        ensure!(OP, found == expected, "{found} parameters found, expected {expected}");
+        let check = |(i, (parameter, slot)): (usize, (&&mut Tensor, &Slot))| {
+            let (found, expected) = (&parameter.spec, &slot.parameter);
+            ensure!(
+                OP,
+                found == expected,
+                "parameter {i} is {:?} in {}, expected {:?} in {}",
+                found.shape(),
+                found.dtype(),
+                expected.shape(),
+                expected.dtype()
+            );
+            parameter.device().ensure(self.device(), OP, "a parameter")?;
+            let grad = grads.of(parameter).map_err(|error| match error {
+                Error::Gradient { why, .. } => {
+                    Error::Gradient { op: OP, why: format!("parameter {i} has no gradient: {why}") }
+                }
+                other => other,
+            })?;
+            ensure!(
+                OP,
+                grad.shape() == found.shape(),
+                "the gradient of parameter {i} is {:?}, expected {:?}",
+                grad.shape(),
+                found.shape()
+            );
+            if grad.dtype() != found.dtype() {
+                grad.dtype().ensure(found.dtype().wider(), OP, "a gradient")?;
+            }
+            Ok(grad)
+        };
+        parameters.iter().zip(&self.slots).enumerate().map(check).collect()
+    }
+}
+
+impl AdamWOptions {
+    fn check(&self) -> Result<()> {
+        for (name, beta) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+            ensure!(
+                OP,
+                (0.0..1.0).contains(&beta),
+                "{name} is {beta}, expected at least 0 and less than 1"
+            );
+        }
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        ensure!(OP, positive(self.eps), "eps is {}, expected a number above 0", self.eps);
+        if let Some(norm) = self.max_norm {
+            ensure!(OP, positive(norm), "max_norm is {norm}, expected a number above 0");
+        }
+        if let LossScale::Dynamic { initial, growth_interval } = self.loss_scale {
+            ensure!(
+                OP,
+                (LEAST_SCALE..=GREATEST_SCALE).contains(&initial) && initial.log2().fract() == 0.0,
+                "the initial loss scale is {initial}, expected a power of two from 2⁻²⁴ to 2²⁴"
+            );
+            ensure!(OP, growth_interval > 0, "growth_interval is 0, expected 1 or more");
+        }
+        Ok(())
+    }
+}
+
+impl Slot {
+    fn new(parameter: &Tensor, group: Group) -> Result<Slot> {
+        let Group { lr_scale, weight_decay } = group;
+        for (name, value) in [("lr_scale", lr_scale), ("weight_decay", weight_decay)] {
+            ensure!(OP, value.is_finite() && value >= 0.0, "{name} is {value}, expected 0 or more");
+        }
+        let dtype = parameter.dtype();
+        dtype.ensure_float(OP, "a parameter")?;
+        let zeros = || Tensor::zeros(parameter.shape(), dtype.wider(), parameter.device());
+        let master = || parameter.detached().cast(dtype.wider());
+        Ok(Slot {
+            parameter: parameter.spec.clone(),
+            group,
+            m: zeros()?,
+            v: zeros()?,
+            master: has_master(dtype).then(master).transpose()?,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! The squares of many tensors' elements, summed in blocks.
+
+use crate::cpu::CpuBuffer;
+use crate::cpu::fold::{LANES, join};
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::math::Math;
+use crate::cpu::threads::{GRAIN, for_tasks};
+use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::error::Result;
+use crate::gpu::{GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params};
+use crate::kernel::{Kernel, View};
+use crate::spec::Spec;
+use crate::{DType, Device};
+
+/// `Σ x²` of each block of every input, one input after the other; the last block of each may be shorter.
+pub(super) struct SquareSums {
+    block: usize,
+    /// f64 on the CPU, where the squares of every f32 are in its range; f32 on a GPU.
+    dtype: DType,
+}
+
+const CPU_BLOCK: usize = 1024;
+const GPU_BLOCK: usize = 4096;
+
+impl SquareSums {
+    pub(super) fn on(device: &Device) -> SquareSums {
+        match device {
+            Device::Cpu => SquareSums { block: CPU_BLOCK, dtype: DType::F64 },
+            Device::Gpu(_) => SquareSums { block: GPU_BLOCK, dtype: DType::F32 },
+        }
+    }
+
+    fn blocks(&self, x: &Spec) -> usize {
+        x.len().div_ceil(self.block)
+    }
+}
+
+impl Kernel for SquareSums {
+    fn name(&self) -> &'static str {
+        "adamw"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        let blocks = inputs.iter().map(|x| self.blocks(x)).sum();
+        Ok(vec![Spec::new(self.name(), &[blocks], self.dtype)?])
+    }
+
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let mut left = outputs[0].of_mut::<f64>();
+        let mut tasks = Vec::new();
+        for x in inputs {
+            let (sums, behind) = left.split_at_mut(self.blocks(x.spec));
+            left = behind;
+            let pieces = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
+            tasks.extend(pieces.map(|(i, sums)| (x, i * GRAIN, sums)));
+        }
+        let work = inputs.iter().map(|x| x.spec.len()).sum();
+        for_tasks(tasks, work, |(x, start, sums)| {
+            with_dtype!(x.spec.dtype(), T: Float => square_sums(&x.of::<T>()[start..], sums));
+        });
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        outputs: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let mut first = 0;
+        for x in inputs {
+            let dtype = x.spec.dtype();
+            for piece in gpu.pieces(self.blocks(x.spec), GPU_BLOCK * dtype.size()) {
+                let elements = piece.start * GPU_BLOCK..(piece.end * GPU_BLOCK).min(x.spec.len());
+                gpu.launch(Launch {
+                    name: self.name(),
+                    program: program(dtype),
+                    params: SquareSumsParams {
+                        lines: piece.len() as u32,
+                        len: elements.len() as u32,
+                        first: first as u32,
+                    },
+                    inputs: &[x.data.all().part(elements.clone(), dtype.size())],
+                    outputs: &[outputs[0].data.all()],
+                    groups: piece.len(),
+                    work: elements.len() as u64,
+                })?;
+                first += piece.len();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn square_sums<T: Float>(x: &[T], sums: &mut [f64]) {
+    let mut wide = [T::Acc::ZERO; CPU_BLOCK];
+    for (sum, x) in sums.iter_mut().zip(x.chunks(CPU_BLOCK)) {
+        *sum = dispatch(SquareSum(widened(x, &mut wide[..x.len()])));
+    }
+}
+
+struct SquareSum<'a, A>(&'a [A]);
+
+impl<A: Real> Job for SquareSum<'_, A> {
+    type Output = f64;
+    #[inline(always)]
+    fn run<I: Isa>(self) -> f64 {
+        let mut lanes = [0f64; LANES];
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        for chunk in chunks {
+            lanes = std::array::from_fn(|i| add_square::<I, A>(chunk[i], lanes[i]));
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
+            *lane = add_square::<I, A>(*x, *lane);
+        }
+        join(lanes)
+    }
+}
+
+#[inline(always)]
+fn add_square<I: Isa, A: Real>(x: A, sum: f64) -> f64 {
+    let x = x.to_f64();
+    x.fma::<I>(x, sum)
+}
+
+params! { struct SquareSumsParams { lines: u32, len: u32, first: u32 } }
+
+fn program(elem: DType) -> Program {
+    Program::new::<SquareSumsParams>(
+        &[include_str!("square_sums.wgsl"), LINES],
+        &[("Elem", elem)],
+        &[("WIDTH", GROUP as u32), ("BLOCK", GPU_BLOCK as u32)],
+    )
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs() -> Vec<Program> {
+    [DType::F32, DType::F16].map(program).into()
+}

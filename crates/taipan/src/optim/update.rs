@@ -1,0 +1,262 @@
+//! AdamW's pass over the parameters.
+
+use std::ops::Range;
+
+use crate::DType;
+use crate::cpu::CpuBuffer;
+use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::threads::{GRAIN, for_tasks};
+use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::error::Result;
+use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::kernel::{Update, View};
+
+use super::decide::plan;
+
+/// With `g` the gradient times the plan's factor, for each element:
+///
+///     m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²
+///     θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
+///
+/// The difference is rounded where it is small: `1 − decay` in f32 would keep few digits of a decay.
+pub(super) struct AdamWUpdate {
+    pub(super) beta1: f64,
+    pub(super) beta2: f64,
+    pub(super) eps: f64,
+    /// For each parameter.
+    pub(super) rates: Vec<Rates>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Rates {
+    pub(super) lr: f64,
+    /// The learning rate times the weight decay.
+    pub(super) decay: f64,
+}
+
+/// How many targets a parameter has: `m`, `v`, itself and, if it is stored in fewer bits, its master copy.
+fn targets_of(parameter: DType) -> usize {
+    if has_master(parameter) { 4 } else { 3 }
+}
+
+/// Whether a parameter of this type is the rounded copy of a wider one.
+pub(super) fn has_master(parameter: DType) -> bool {
+    parameter != parameter.wider()
+}
+
+impl Update for AdamWUpdate {
+    fn name(&self) -> &'static str {
+        "adamw"
+    }
+
+    /// The plan and the gradients; the targets of each parameter.
+    fn cpu(&self, inputs: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+        let (plan, grads) = (inputs[0].of::<f64>(), &inputs[1..]);
+        if plan[plan::APPLY] == 0.0 {
+            return Ok(());
+        }
+        let mut tasks = Vec::new();
+        let mut left = targets;
+        for (rates, grad) in self.rates.iter().zip(grads) {
+            let dtype = left[2].spec.dtype();
+            let (own, behind) = left.split_at_mut(targets_of(dtype));
+            left = behind;
+            with_dtype!(dtype, T: Float => {
+                type Wide = <T as Float>::Acc;
+                let rule = self.rule::<Wide>(plan, rates);
+                match grad.spec.dtype() == dtype {
+                    true => add_tasks::<T, T>(&mut tasks, rule, grad.of(), own),
+                    false => add_tasks::<T, Wide>(&mut tasks, rule, grad.of(), own),
+                }
+            });
+        }
+        let work = grads.iter().map(|grad| grad.spec.len()).sum();
+        for_tasks(tasks, work, |task| task());
+        Ok(())
+    }
+
+    fn gpu(
+        &self,
+        gpu: &Gpu,
+        inputs: &[View<&GpuBuffer>],
+        targets: &[View<&GpuBuffer>],
+    ) -> Result<()> {
+        let (plan, grads) = (&inputs[0], &inputs[1..]);
+        let mut left = targets;
+        for (rates, grad) in self.rates.iter().zip(grads) {
+            let dtype = left[2].spec.dtype();
+            let (own, behind) = left.split_at(targets_of(dtype));
+            left = behind;
+            for piece in gpu.pieces(grad.spec.len(), DType::F32.size()) {
+                let outputs: Vec<_> = own.iter().map(|target| part(target, &piece)).collect();
+                gpu.launch(Launch {
+                    name: self.name(),
+                    program: program(grad.spec.dtype(), dtype),
+                    params: AdamWParams {
+                        len: piece.len() as u32,
+                        lr: rates.lr as f32,
+                        decay: rates.decay as f32,
+                        beta1: self.beta1 as f32,
+                        gain1: (1.0 - self.beta1) as f32,
+                        beta2: self.beta2 as f32,
+                        gain2: (1.0 - self.beta2) as f32,
+                        eps: self.eps as f32,
+                    },
+                    inputs: &[plan.data.all(), part(grad, &piece)],
+                    outputs: &outputs,
+                    groups: piece.len().div_ceil(GROUP),
+                    work: piece.len() as u64,
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn part<'a>(view: &View<'a, &'a GpuBuffer>, piece: &Range<usize>) -> Binding<'a> {
+    view.data.all().part(piece.clone(), view.spec.dtype().size())
+}
+
+impl AdamWUpdate {
+    fn rule<A: Real>(&self, plan: &[f64], rates: &Rates) -> Rule<A> {
+        Rule {
+            factor: A::of(plan[plan::FACTOR]),
+            beta1: A::of(self.beta1),
+            gain1: A::of(1.0 - self.beta1),
+            beta2: A::of(self.beta2),
+            gain2: A::of(1.0 - self.beta2),
+            unbias_root_v: A::of(plan[plan::UNBIAS_ROOT_V]),
+            eps: A::of(self.eps),
+            rate: A::of(rates.lr * plan[plan::UNBIAS_M]),
+            decay: A::of(rates.decay),
+        }
+    }
+}
+
+/// The numbers of a pass over a parameter, in the type it is computed in.
+#[derive(Clone, Copy)]
+struct Rule<A> {
+    factor: A,
+    beta1: A,
+    gain1: A,
+    beta2: A,
+    gain2: A,
+    unbias_root_v: A,
+    eps: A,
+    /// The learning rate times `unbias_m`.
+    rate: A,
+    decay: A,
+}
+
+/// A piece of a parameter. Those of all parameters are shared out among the threads at once, since most
+/// parameters are too small for a second one.
+type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
+    tasks: &mut Vec<Task<'a>>,
+    rule: Rule<T::Acc>,
+    grad: &'a [G],
+    targets: &'a mut [View<&mut CpuBuffer>],
+) {
+    let [m, v, parameter, master @ ..] = targets else { unreachable!("three targets or four") };
+    let mut masters = master.first_mut().map(|master| master.of_mut().chunks_mut(GRAIN));
+    let moments = m.of_mut().chunks_mut(GRAIN).zip(v.of_mut().chunks_mut(GRAIN));
+    let pieces = parameter.of_mut::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
+    tasks.extend(pieces.map(|((parameter, (m, v)), grad)| -> Task<'a> {
+        let master = masters.as_mut().and_then(|masters| masters.next());
+        Box::new(move || update_piece(rule, grad, Piece { parameter, m, v, master }))
+    }));
+}
+
+struct Piece<'a, T: Float> {
+    parameter: &'a mut [T],
+    m: &'a mut [T::Acc],
+    v: &'a mut [T::Acc],
+    master: Option<&'a mut [T::Acc]>,
+}
+
+fn update_piece<T: Float, G: Float<Acc = T::Acc>>(
+    rule: Rule<T::Acc>,
+    grad: &[G],
+    mut piece: Piece<T>,
+) {
+    const BLOCK: usize = 1024;
+    let mut wide = [T::Acc::ZERO; BLOCK];
+    for start in (0..grad.len()).step_by(BLOCK) {
+        let at = start..(start + BLOCK).min(grad.len());
+        let parameter = &mut piece.parameter[at.clone()];
+        let (m, v) = (&mut piece.m[at.clone()], &mut piece.v[at.clone()]);
+        let grad = widened(&grad[at.clone()], &mut wide[..at.len()]);
+        match &mut piece.master {
+            Some(master) => {
+                let theta = &mut master[at];
+                dispatch(Block { rule, grad, theta, m, v });
+                T::narrow(theta, parameter);
+            }
+            None => {
+                let theta = T::as_acc_mut(parameter).expect("a parameter without master is wide");
+                dispatch(Block { rule, grad, theta, m, v });
+            }
+        }
+    }
+}
+
+struct Block<'a, A> {
+    rule: Rule<A>,
+    grad: &'a [A],
+    theta: &'a mut [A],
+    m: &'a mut [A],
+    v: &'a mut [A],
+}
+
+impl<A: Real> Job for Block<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Block { rule, grad, theta, m, v } = self;
+        for (((theta, m), v), grad) in theta.iter_mut().zip(m).zip(v).zip(grad) {
+            let g = rule.factor * *grad;
+            *m = rule.beta1.fma::<I>(*m, rule.gain1 * g);
+            *v = rule.beta2.fma::<I>(*v, rule.gain2 * g * g);
+            let root = rule.unbias_root_v.fma::<I>(v.sqrt(), rule.eps);
+            *theta = *theta - rule.decay.fma::<I>(*theta, rule.rate * *m / root);
+        }
+    }
+}
+
+params! {
+    struct AdamWParams {
+        len: u32,
+        lr: f32,
+        decay: f32,
+        beta1: f32,
+        gain1: f32,
+        beta2: f32,
+        gain2: f32,
+        eps: f32,
+    }
+}
+
+fn program(grad: DType, parameter: DType) -> Program {
+    let (kernel, rounding) = (include_str!("update.wgsl"), include_str!("update_master.wgsl"));
+    let plan = include_str!("plan.wgsl");
+    match has_master(parameter) {
+        false => Program::new::<AdamWParams>(
+            &[plan, kernel, include_str!("update_wide.wgsl"), ELEMENTS],
+            &[("Grad", grad)],
+            &[],
+        ),
+        true => Program::new::<AdamWParams>(
+            &[plan, kernel, rounding, ELEMENTS],
+            &[("Grad", grad), ("Elem", parameter)],
+            &[],
+        ),
+    }
+}
+
+/// Every program of this file.
+#[cfg(test)]
+pub(super) fn programs() -> Vec<Program> {
+    use DType::{F16, F32};
+    [(F32, F32), (F16, F16), (F32, F16)].map(|(grad, parameter)| program(grad, parameter)).into()
+}
