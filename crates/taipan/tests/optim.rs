@@ -467,6 +467,9 @@ fn a_loaded_state_goes_on_bit_for_bit() -> Result<()> {
     Ok(())
 }
 
+/// As `AdamW::state` gives it.
+type State = Vec<(String, Tensor)>;
+
 #[test]
 fn a_state_of_another_optimiser_is_refused_and_changes_nothing() -> Result<()> {
     let device = &Device::Cpu;
@@ -475,7 +478,7 @@ fn a_state_of_another_optimiser_is_refused_and_changes_nothing() -> Result<()> {
     let state = adamw.state();
     let names: Vec<&str> = state.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["m.0", "v.0", "master.0", "record", "loss_scale"]);
-    let mut refused = |change: &dyn Fn(&mut Vec<(String, Tensor)>)| {
+    let mut refused = |change: &dyn Fn(&mut State)| {
         let mut state = adamw.state();
         // What could be loaded, were the rest right.
         state[0].1 = Tensor::ones(&[2, 3], DType::F32, device).unwrap();
