@@ -48,7 +48,8 @@ pub fn summary(settings: &Settings, trainer: &Trainer, memory: &Memory) -> Strin
     let schedule = format!("up to {:e} in {} steps, {down}", settings.lr, settings.warmup);
     let device = trainer.model().device();
     let free = free_memory().filter(|_| *device == Device::Cpu);
-    let free = free.map_or(String::new(), |free| format!(" of {} that are free", crate::bytes(free)));
+    let free =
+        free.map_or(String::new(), |free| format!(" of {} that are free", crate::bytes(free)));
     let memory = format!("about {}{free}", crate::bytes(memory.total()));
     let out = settings.out.display().to_string();
     let out = match trainer.steps_done() {
@@ -74,7 +75,10 @@ pub fn shape(model: &Mamba) -> String {
     let config = model.config();
     let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
     let head = if config.tie_word_embeddings { "tied" } else { "own" };
-    format!("Mamba, {layers} layers of width {width}, state {state}, {head} head, {}", model.dtype())
+    format!(
+        "Mamba, {layers} layers of width {width}, state {state}, {head} head, {}",
+        model.dtype()
+    )
 }
 
 /// How it went.

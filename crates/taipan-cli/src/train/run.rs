@@ -223,7 +223,8 @@ impl Run {
             None => error,
             Some(checkpoint) => {
                 let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
-                format!("{error}\ntaipan: {checkpoint} is whole; to go on from it: {command}").into()
+                format!("{error}\ntaipan: {checkpoint} is whole; to go on from it: {command}")
+                    .into()
             }
         }
     }

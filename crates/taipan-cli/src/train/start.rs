@@ -30,7 +30,8 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Erro
     let out = settings.out.as_path();
     let existed = out.exists();
     if existed {
-        let mut entries = fs::read_dir(out).map_err(|error| format!("{}: {error}", out.display()))?;
+        let mut entries =
+            fs::read_dir(out).map_err(|error| format!("{}: {error}", out.display()))?;
         if entries.next().is_some() {
             let what = "is not empty, expected a new directory; --resume goes on with a run";
             return Err(Usage(format!("--out: {} {what}", out.display())).into());
@@ -66,7 +67,8 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Err
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
         if let Some(steps) = steps.filter(|steps| *steps < done) {
-            let why = format!("--{flag} is {steps}, but {} has {done} steps behind it", out.display());
+            let why =
+                format!("--{flag} is {steps}, but {} has {done} steps behind it", out.display());
             return Err(Usage(why).into());
         }
     }
