@@ -1,10 +1,8 @@
 //! Checkpoints: which there are, and which are refused.
 
-mod harness;
-
 use std::fs;
 
-use harness::{Run, TEXT, files, steps};
+use crate::harness::{Run, TEXT, files, steps};
 use taipan::optim::Schedule;
 use taipan_lm::data::Dataset;
 use taipan_lm::{Activations, Recipe, Tokenizer, Trainer, best_checkpoint, checkpoints};

@@ -1,11 +1,9 @@
 //! Models in Hugging Face's layout, there and back.
 
-mod harness;
-
 use std::fs;
 use std::path::Path;
 
-use harness::{Run, files};
+use crate::harness::{Run, files};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::{Safetensors, Stored, write};
 use taipan_lm::{Batch, Config, Mamba, Tokenizer};
