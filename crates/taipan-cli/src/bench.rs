@@ -228,8 +228,8 @@ impl Table {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [rows, len] = self.batch;
-        let (millions, threads) = (self.parameters as f64 / 1e6, self.threads);
-        writeln!(f, "{}, {} threads", self.device, threads)?;
+        let millions = self.parameters as f64 / 1e6;
+        writeln!(f, "{}", self.device)?;
         writeln!(f, "{millions:.1} M parameters in {}, {rows} x {len} tokens", self.dtype)?;
         writeln!(f, "step     {:>9.1} ms  {:.0} tokens/s", self.step_ms, self.tokens_per_second)?;
         let [m, k, n] = PRODUCT;
