@@ -127,14 +127,13 @@ impl Pairs {
         }
     }
 
-    /// One that occurs at least twice, or nothing is gained.
+    /// One that occurs at least twice, or nothing is gained. Counts never rise again: new pairs have a new token.
     fn most_frequent(&mut self) -> Option<Pair> {
         loop {
             let (queued, Reverse(pair)) = self.queue.pop()?;
             let count = self.places.get(&pair).map_or(0, |places| places.count);
             match count {
-                0 => _ = self.places.remove(&pair),
-                1 => {}
+                0 | 1 => _ = self.places.remove(&pair),
                 _ if count == queued => return Some(pair),
                 _ => self.queue.push((count, Reverse(pair))),
             }
