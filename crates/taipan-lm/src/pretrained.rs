@@ -1,6 +1,8 @@
 //! A model as a directory in Hugging Face's layout.
 //!
-//!     config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
+//! ```text
+//! config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -100,7 +102,11 @@ impl Mamba {
 /// What writes a file's contents.
 pub(crate) type Fill<'a> = &'a dyn Fn(&mut Output) -> Result<()>;
 
-/// Have `file` write each file of a model.
+/// The files of a model.
+pub(crate) const FILES: [&str; 5] =
+    ["config.json", "generation_config.json", "tokenizer_config.json", TOKENIZER, MODEL];
+
+/// Have `file` write each of [`FILES`].
 pub(crate) fn write_files(
     model: &Mamba,
     tokenizer: &Tokenizer,
@@ -122,12 +128,13 @@ pub(crate) fn write_files(
             tokens[key] = end.into();
         }
     }
-    for (name, text) in [
-        ("config.json", model.config().to_json(model.dtype(), end)),
-        ("generation_config.json", format!("{generation:#}\n")),
-        ("tokenizer_config.json", format!("{tokens:#}\n")),
-        (TOKENIZER, tokenizer.to_json()),
-    ] {
+    let texts = [
+        model.config().to_json(model.dtype(), end),
+        format!("{generation:#}\n"),
+        format!("{tokens:#}\n"),
+        tokenizer.to_json(),
+    ];
+    for (name, text) in FILES.iter().zip(&texts) {
         file(name, &|out| out.write(text.as_bytes()))?;
     }
     file(MODEL, &|out| out.write_tensors(&stored(model)))
