@@ -7,6 +7,8 @@ use serde::Serialize;
 use taipan::Device;
 use taipan::wgpu::{Adapter, DeviceType, Features};
 
+use crate::bytes;
+
 /// How to print.
 pub enum Format {
     Text,
@@ -204,40 +206,4 @@ impl Gpu {
 
 fn yes_or_no(has: bool) -> &'static str {
     if has { "yes" } else { "no" }
-}
-
-/// `128 MiB`; with one decimal if it is not whole.
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let (mut value, mut unit) = (count as f64, 0);
-    // From here on one decimal rounds to 1024.
-    while value >= 1023.95 {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let decimals = if value.fract() == 0.0 { 0 } else { 1 };
-    format!("{value:.decimals$} {}", UNITS[unit])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bytes;
-
-    #[test]
-    fn bytes_have_units() {
-        let cases = [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (48 << 10, "48 KiB"),
-            (1536, "1.5 KiB"),
-            ((1 << 20) - 1, "1.0 MiB"),
-            ((1 << 32) - 1, "4.0 GiB"),
-            (1 << 32, "4 GiB"),
-            (u64::MAX, "16 EiB"),
-        ];
-        for (count, text) in cases {
-            assert_eq!(bytes(count), text, "{count}");
-        }
-    }
 }

@@ -1,13 +1,18 @@
 //! The program `taipan`.
 
+mod bench;
 mod devices;
 mod inspect;
+mod machine;
+mod train;
 
+use std::error::Error;
+use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::devices::Format;
 
@@ -32,31 +37,94 @@ enum Command {
         /// The file or directory
         path: PathBuf,
     },
+    /// Train a Mamba language model
+    Train(Box<train::Flags>),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(Bench),
 }
 
-/// Exit codes: 1 for a failure, 2 for wrong usage (clap's own).
+#[derive(Subcommand)]
+enum Bench {
+    /// A step of training: time, tokens per second, memory, and where the time goes
+    Step(bench::Step),
+}
+
+/// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] tells.
 fn main() -> ExitCode {
-    let result = match Args::parse().command {
+    let command = Args::command().mut_subcommand("train", train::show_defaults);
+    let args = Args::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    let result = match args.command {
         Command::Devices { json: false } => devices::devices(Format::Text),
         Command::Devices { json: true } => devices::devices(Format::Json),
         Command::Inspect { path } => inspect::inspect(path),
+        Command::Train(flags) => train::train(&flags),
+        Command::Bench(Bench::Step(flags)) => bench::step(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // eprintln! panics where nobody listens.
             let _ = writeln!(std::io::stderr(), "taipan: {error}");
-            ExitCode::FAILURE
+            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
-/// Write to standard output. A reader that left, such as `head`, has what it wanted: println!
+/// What the user asked for cannot be.
+#[derive(Debug)]
+struct Usage(String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
+
+/// Write to standard output, with styles only where they are wanted. A reader that left, such as `head`, has what it wanted: println!
 /// panics there.
 fn print(text: &str) -> Result<(), String> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("output: {error}")),
         _ => Ok(()),
+    }
+}
+
+/// `128 MiB`; with one decimal if it is not whole.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let (mut value, mut unit) = (count as f64, 0);
+    // From here on one decimal rounds to 1024.
+    while value >= 1023.95 {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value.fract() == 0.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_have_units() {
+        let cases = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (48 << 10, "48 KiB"),
+            (1536, "1.5 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            ((1 << 32) - 1, "4.0 GiB"),
+            (1 << 32, "4 GiB"),
+            (u64::MAX, "16 EiB"),
+        ];
+        for (count, text) in cases {
+            assert_eq!(bytes(count), text, "{count}");
+        }
     }
 }

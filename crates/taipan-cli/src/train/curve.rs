@@ -1,0 +1,225 @@
+//! `loss.svg`: how the loss went.
+
+use std::fmt::Write;
+
+use super::metrics::Row;
+use super::sparkline::range;
+
+const WIDTH: f64 = 800.0;
+const HEIGHT: f64 = 440.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 52.0;
+/// A curve has at most this many points: one for each pixel or so.
+const POINTS: usize = 800;
+
+/// Colours of both kinds of page.
+const STYLE: &str = "
+svg { font: 13px system-ui, sans-serif; }
+.page { fill: #ffffff; } text { fill: #333333; } .grid { stroke: #e3e3e3; } .axis { stroke: #777777; }
+.raw, .train { stroke: #2f6fb3; } .val { stroke: #c4501b; } circle.val { fill: #c4501b; }
+@media (prefers-color-scheme: dark) {
+.page { fill: #16181d; } text { fill: #d0d3d9; } .grid { stroke: #2d3138; } .axis { stroke: #8a8f99; }
+.raw, .train { stroke: #6db3f2; } .val { stroke: #ff9d66; } circle.val { fill: #ff9d66; }
+}
+polyline { fill: none; stroke-linejoin: round; stroke-width: 2; }
+.raw { stroke-width: 1; stroke-opacity: 0.4; }
+";
+
+type Point = (f64, f64);
+
+/// A page with the loss of training, as it is and smoothed, and that of held-out text, by step.
+pub fn svg(rows: &[Row], title: &str) -> String {
+    let point = |row: &Row, loss: f64| (row.step as f64, loss);
+    let raw: Vec<Point> =
+        rows.iter().filter_map(|row| Some(point(row, row.training.as_ref()?.loss))).collect();
+    let val: Vec<Point> =
+        rows.iter().filter_map(|row| Some(point(row, row.held_out?.val_loss))).collect();
+    let plot = Plot::new(raw.iter().chain(&val));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n\
+         <rect class=\"page\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
+        title = escaped(title)
+    );
+    plot.axes(&mut svg);
+    plot.line(&mut svg, "raw", &thinned(&raw));
+    plot.line(&mut svg, "train", &thinned(&smoothed(&raw)));
+    plot.line(&mut svg, "val", &thinned(&val));
+    if val.len() <= 40 {
+        plot.dots(&mut svg, "val", &val);
+    }
+    text(&mut svg, (LEFT, 26.0), "start", title);
+    legend(&mut svg, "train", "training", WIDTH - RIGHT - 200.0);
+    legend(&mut svg, "val", "held-out", WIDTH - RIGHT - 96.0);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// From steps and losses to the page.
+struct Plot {
+    x: Axis,
+    y: Axis,
+}
+
+impl Plot {
+    fn new<'a>(points: impl Iterator<Item = &'a Point>) -> Plot {
+        let (mut x, y): (Vec<_>, Vec<_>) = points.copied().unzip();
+        x.push(0.0);
+        let (first, last) = range(&x);
+        let (least, most) = if y.is_empty() { (0.0, 1.0) } else { range(&y) };
+        Plot { x: Axis::exact(first, last.max(1.0)), y: Axis::rounded(least, most) }
+    }
+
+    fn place(&self, (x, y): Point) -> Point {
+        let right = LEFT + self.x.part(x) * (WIDTH - LEFT - RIGHT);
+        (right, HEIGHT - BOTTOM - self.y.part(y) * (HEIGHT - TOP - BOTTOM))
+    }
+
+    fn axes(&self, svg: &mut String) {
+        for value in self.y.ticks() {
+            let (left, y) = self.place((self.x.least, value));
+            segment(svg, "grid", (left, y), (WIDTH - RIGHT, y));
+            text(svg, (left - 8.0, y + 4.0), "end", &self.y.label(value));
+        }
+        for value in self.x.ticks() {
+            let (x, bottom) = self.place((value, self.y.least));
+            segment(svg, "axis", (x, bottom), (x, bottom + 5.0));
+            text(svg, (x, bottom + 20.0), "middle", &self.x.label(value));
+        }
+        let bottom = HEIGHT - BOTTOM;
+        segment(svg, "axis", (LEFT, bottom), (WIDTH - RIGHT, bottom));
+        text(svg, ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 10.0), "middle", "step");
+        let middle = (TOP + bottom) / 2.0;
+        let _ = writeln!(
+            svg,
+            "<text transform=\"translate(18 {middle}) rotate(-90)\" text-anchor=\"middle\">loss, nats per token</text>"
+        );
+    }
+
+    fn line(&self, svg: &mut String, class: &str, points: &[Point]) {
+        let _ = write!(svg, "<polyline class=\"{class}\" points=\"");
+        for (x, y) in points.iter().map(|point| self.place(*point)) {
+            let _ = write!(svg, "{x:.1},{y:.1} ");
+        }
+        svg.push_str("\"/>\n");
+    }
+
+    fn dots(&self, svg: &mut String, class: &str, points: &[Point]) {
+        for (x, y) in points.iter().map(|point| self.place(*point)) {
+            let _ =
+                writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>");
+        }
+    }
+}
+
+/// A range of values with its ticks, multiples of 1, 2 or 5 times a power of ten.
+struct Axis {
+    least: f64,
+    most: f64,
+    tick: f64,
+}
+
+impl Axis {
+    fn exact(least: f64, most: f64) -> Axis {
+        let rough = ((most - least) / 7.0).max(1e-4);
+        let power = 10f64.powf(rough.log10().floor());
+        let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= rough);
+        Axis { least, most, tick: factor.unwrap_or(10.0) * power }
+    }
+
+    /// Wide enough to begin and end with a tick.
+    fn rounded(least: f64, most: f64) -> Axis {
+        let tick = Axis::exact(least, most).tick;
+        let least = (least / tick).floor() * tick;
+        let most = (most / tick).ceil() * tick;
+        Axis { least, most: most.max(least + tick), tick }
+    }
+
+    fn part(&self, value: f64) -> f64 {
+        (value - self.least) / (self.most - self.least)
+    }
+
+    fn ticks(&self) -> impl Iterator<Item = f64> {
+        let first = (self.least / self.tick).ceil();
+        let last = (self.most / self.tick * (1.0 + 1e-12)).floor();
+        (0..=(last - first) as usize).map(move |i| (first + i as f64) * self.tick)
+    }
+
+    fn label(&self, value: f64) -> String {
+        let decimals = (-self.tick.log10().floor()).max(0.0) as usize;
+        format!("{value:.decimals$}")
+    }
+}
+
+/// The exponential mean over a twentieth of the points, without the bias towards the first.
+fn smoothed(points: &[Point]) -> Vec<Point> {
+    let keep = 1.0 - 1.0 / (points.len() as f64 / 20.0).max(1.0);
+    let (mut sum, mut weight) = (0.0, 0.0);
+    let smooth = |(x, y): &Point| {
+        sum = keep * sum + (1.0 - keep) * y;
+        weight = keep * weight + (1.0 - keep);
+        (*x, sum / weight)
+    };
+    points.iter().map(smooth).collect()
+}
+
+/// At most [`POINTS`] of them, with the last.
+fn thinned(points: &[Point]) -> Vec<Point> {
+    let every = points.len().div_ceil(POINTS).max(1);
+    points.iter().rev().step_by(every).rev().copied().collect()
+}
+
+fn legend(svg: &mut String, class: &str, name: &str, x: f64) {
+    let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{x},22 {},22\"/>", x + 24.0);
+    text(svg, (x + 30.0, 26.0), "start", name);
+}
+
+fn segment(svg: &mut String, class: &str, (x1, y1): Point, (x2, y2): Point) {
+    let _ = writeln!(
+        svg,
+        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+    );
+}
+
+fn text(svg: &mut String, (x, y): Point, anchor: &str, text: &str) {
+    let text = escaped(text);
+    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_cover_the_values() {
+        let ticks = |least, most| {
+            let axis = Axis::rounded(least, most);
+            axis.ticks().map(|value| axis.label(value)).collect::<Vec<_>>()
+        };
+        assert_eq!(ticks(1.83, 5.55), ["1", "2", "3", "4", "5", "6"]);
+        assert_eq!(ticks(0.11, 0.19), ["0.10", "0.12", "0.14", "0.16", "0.18", "0.20"]);
+        assert_eq!(ticks(2.0, 2.0), ["1.9999", "2.0000"], "one value has a range, too");
+        let steps = Axis::exact(0.0, 640.0);
+        assert_eq!(steps.ticks().last(), Some(600.0));
+    }
+
+    #[test]
+    fn smoothing_keeps_a_constant_and_thinning_keeps_the_end() {
+        let points: Vec<Point> = (0..5000).map(|x| (x as f64, 2.5)).collect();
+        let smooth = thinned(&smoothed(&points));
+        assert!(smooth.len() <= POINTS && smooth.last().unwrap().0 == 4999.0);
+        assert!(smooth.iter().all(|(_, y)| (y - 2.5).abs() < 1e-12));
+    }
+
+    #[test]
+    fn names_cannot_break_the_page() {
+        let page = svg(&[], "a < b & c");
+        assert!(page.contains("<title>a &lt; b &amp; c</title>"), "{page}");
+    }
+}

@@ -1,0 +1,264 @@
+//! How far a run is: on a terminal one line with a bar, drawn again and again; elsewhere plain lines.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anstyle::Style;
+
+use super::metrics::HeldOut;
+
+/// A terminal is drawn to no more often.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+const LABEL: Style = Style::new().dimmed();
+
+/// What is known after a step.
+pub struct State {
+    pub step: u64,
+    pub steps: u64,
+    pub loss: f64,
+    pub held_out: Option<HeldOut>,
+    pub tokens_per_second: f64,
+    pub lr: f64,
+    pub grad_norm: f64,
+    pub left: Duration,
+}
+
+/// The line on the terminal. When it is dropped, the cursor is at the beginning of an empty line, so that
+/// an error has a line of its own.
+pub struct Progress {
+    terminal: bool,
+    drawn: Option<Instant>,
+    /// What is on the line.
+    line: String,
+}
+
+impl Progress {
+    pub fn new() -> Progress {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = std::io::stdout().is_terminal() && !dumb;
+        Progress { terminal, drawn: None, line: String::new() }
+    }
+
+    /// After a step: draw the bar again, if it is time.
+    pub fn step(&mut self, state: &State) -> Result<(), String> {
+        let early = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);
+        if !self.terminal || (early && state.step < state.steps) {
+            return Ok(());
+        }
+        self.drawn = Some(Instant::now());
+        self.show(bar(state, width()))
+    }
+
+    /// After a step that is logged.
+    pub fn log(&mut self, state: &State) -> Result<(), String> {
+        match self.terminal {
+            true => Ok(()),
+            false => crate::print(&(plain(state) + "\n")),
+        }
+    }
+
+    /// Something that takes a moment; what is shown next takes its place.
+    pub fn note(&mut self, what: &str) -> Result<(), String> {
+        match self.terminal {
+            true => self.show(what.chars().take(width()).collect()),
+            false => Ok(()),
+        }
+    }
+
+    /// Text that stays.
+    pub fn say(&mut self, text: &str) -> Result<(), String> {
+        self.show(String::new())?;
+        crate::print(&format!("{text}\n"))
+    }
+
+    fn show(&mut self, line: String) -> Result<(), String> {
+        // Spaces over what the last line leaves: every terminal understands them.
+        let rest = length(&self.line).saturating_sub(length(&line));
+        let blank = " ".repeat(rest);
+        if !(self.line.is_empty() && line.is_empty()) {
+            let end = if line.is_empty() { "\r" } else { "" };
+            crate::print(&format!("\r{line}{blank}{end}"))?;
+        }
+        self.line = line;
+        Ok(())
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // There is nobody to tell if this fails.
+        if !std::mem::take(&mut self.line).is_empty() {
+            let _ = crate::print("\n");
+        }
+    }
+}
+
+/// Columns to write to: not the last one, where some terminals begin a new line.
+pub fn width() -> usize {
+    let columns = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
+    columns.saturating_sub(1)
+}
+
+/// A value with its name; the less important it is, the sooner it goes when there is no room.
+struct Field {
+    name: &'static str,
+    value: String,
+    unit: &'static str,
+    importance: u8,
+}
+
+fn fields(state: &State) -> Vec<Field> {
+    let field = |name, value, unit, importance| Field { name, value, unit, importance };
+    let number = |name, value: f64, importance| field(name, format!("{value:.3}"), "", importance);
+    let mut fields = vec![number("loss", state.loss, 9)];
+    if let Some(HeldOut { val_loss, bits_per_byte }) = state.held_out {
+        fields.push(number("val", val_loss, 5));
+        fields.push(number("bits/byte", bits_per_byte, 8));
+    }
+    fields.push(field("", rate(state.tokens_per_second), "tok/s", 6));
+    fields.push(field("lr", format!("{:.1e}", state.lr), "", 3));
+    fields.push(field("grad", format!("{:.2}", state.grad_norm), "", 4));
+    fields.push(field("", duration(state.left), "left", 7));
+    fields
+}
+
+/// `120/400 ████▌     loss 2.134 …`, no longer than `width`.
+fn bar(state: &State, width: usize) -> String {
+    let step = format!("{}/{}", state.step, state.steps);
+    let mut fields = fields(state);
+    let bar = 8;
+    loop {
+        let needed =
+            step.len() + 1 + bar + fields.iter().map(|field| 1 + field.len()).sum::<usize>();
+        if needed <= width {
+            let bar = (bar + width - needed).min(30);
+            let part = state.step as f64 / state.steps as f64;
+            let fields: String =
+                fields.iter().map(|field| format!(" {}", field.styled())).collect();
+            return format!("{step} {}{fields}", blocks(part, bar));
+        }
+        let least = (0..fields.len()).min_by_key(|i| fields[*i].importance);
+        match least {
+            Some(least) => drop(fields.remove(least)),
+            None => return step.chars().take(width).collect(),
+        }
+    }
+}
+
+fn plain(state: &State) -> String {
+    let step = format!("step {}/{}", state.step, state.steps);
+    let fields = fields(state);
+    std::iter::once(step).chain(fields.iter().map(Field::plain)).collect::<Vec<_>>().join("  ")
+}
+
+impl Field {
+    fn plain(&self) -> String {
+        let parts = [self.name, &self.value, self.unit];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn styled(&self) -> String {
+        let dim = |text: &str| match text {
+            "" => String::new(),
+            text => format!("{LABEL}{text}{LABEL:#}"),
+        };
+        let (name, unit) = (dim(self.name), dim(self.unit));
+        let parts = [name.as_str(), &self.value, &unit];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn len(&self) -> usize {
+        self.plain().chars().count()
+    }
+}
+
+/// A bar of `width` columns, filled to eighths of one.
+fn blocks(part: f64, width: usize) -> String {
+    let eighths = (part.clamp(0.0, 1.0) * (8 * width) as f64) as usize;
+    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    let bar = "█".repeat(eighths / 8) + rest;
+    let blank = width - bar.chars().count();
+    bar + &"░".repeat(blank)
+}
+
+/// Columns of a text, without its styles.
+fn length(text: &str) -> usize {
+    anstream::adapter::strip_str(text).to_string().chars().count()
+}
+
+/// `950`, `12.3k`, `1.2M`.
+pub fn rate(value: f64) -> String {
+    match value {
+        value if value < 999.5 => format!("{value:.0}"),
+        value if value < 999_950.0 => format!("{:.1}k", value / 1e3),
+        value => format!("{:.1}M", value / 1e6),
+    }
+}
+
+/// `45s`, `1m05s`, `2h03m`.
+pub fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        State {
+            step: 120,
+            steps: 400,
+            loss: 2.1344,
+            held_out: Some(HeldOut { val_loss: 2.301, bits_per_byte: 3.32 }),
+            tokens_per_second: 12_345.0,
+            lr: 9.8e-4,
+            grad_norm: 0.8312,
+            left: Duration::from_secs(65),
+        }
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_everything_and_a_narrow_one_what_matters() {
+        let text = |width| anstream::adapter::strip_str(&bar(&state(), width)).to_string();
+        assert_eq!(
+            text(119),
+            "120/400 █████████░░░░░░░░░░░░░░░░░░░░░ loss 2.134 val 2.301 bits/byte 3.320 \
+             12.3k tok/s lr 9.8e-4 grad 0.83 1m05s left"
+        );
+        assert_eq!(text(59), "120/400 ███▉░░░░░░░░░ loss 2.134 bits/byte 3.320 1m05s left");
+        assert_eq!(text(3), "120");
+        for width in 0..200 {
+            assert!(length(&bar(&state(), width)) <= width, "{width}");
+        }
+    }
+
+    #[test]
+    fn plain_lines_have_every_value() {
+        assert_eq!(
+            plain(&state()),
+            "step 120/400  loss 2.134  val 2.301  bits/byte 3.320  12.3k tok/s  lr 9.8e-4  grad 0.83  1m05s left"
+        );
+    }
+
+    #[test]
+    fn bars_fill_by_eighths() {
+        assert_eq!(blocks(0.0, 3), "░░░");
+        assert_eq!(blocks(0.5, 3), "█▌░");
+        assert_eq!(blocks(1.0, 3), "███");
+    }
+
+    #[test]
+    fn rates_and_durations_are_short() {
+        let rates = [0.0, 999.4, 999.6, 12_345.0, 999_960.0].map(rate);
+        assert_eq!(rates, ["0", "999", "1.0k", "12.3k", "1.0M"]);
+        let times =
+            [0.4, 59.6, 65.0, 3599.6, 7380.0].map(|time| duration(Duration::from_secs_f64(time)));
+        assert_eq!(times, ["0s", "1m00s", "1m05s", "1h00m", "2h03m"]);
+    }
+}

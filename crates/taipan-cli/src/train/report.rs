@@ -1,0 +1,132 @@
+//! What is said before the first step and after the last.
+
+use std::time::Duration;
+
+use anstyle::Style;
+use taipan::Device;
+use taipan_lm::{Mamba, Memory, Trainer, free_memory};
+
+use super::flags::Shape;
+use super::metrics::Row;
+use super::progress::{duration, rate, width};
+use super::settings::Settings;
+use super::sparkline::{range, sparkline};
+
+const NAME: Style = Style::new().bold();
+
+/// What is about to be done, with what.
+pub fn summary(settings: &Settings, trainer: &Trainer, memory: &Memory) -> String {
+    let (config, data, recipe) = (trainer.model().config(), trainer.dataset(), trainer.recipe());
+    let text = match settings.files.as_slice() {
+        [] => "taipan's own sources, since no FILES are given".into(),
+        [file] => file.clone(),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+    };
+    let documents = data.train_documents() + data.held_out_documents();
+    let held_out = rate(data.held_out_tokens() as f64);
+    let tokens = format!(
+        "{} to learn from, {held_out} held out, of {} kinds",
+        rate(data.train_tokens() as f64),
+        data.vocab_size()
+    );
+    let per_step = match recipe.grad_accum {
+        1 => format!("{} × {}", recipe.batch_size, recipe.block_size),
+        accum => format!("{accum} × {} × {}", recipe.batch_size, recipe.block_size),
+    };
+    let all = settings.steps as f64 * recipe.tokens() as f64;
+    let training = format!(
+        "{} steps of {per_step} tokens: {} in all, {:.1} epochs",
+        settings.steps,
+        rate(all),
+        all / data.train_tokens() as f64
+    );
+    let down = match settings.schedule {
+        Shape::Constant => "then constant".into(),
+        Shape::Cosine => format!("then by cosine to {:e}", settings.min_lr),
+        Shape::Wsd => format!("in the last {} to {:e}", settings.decay, settings.min_lr),
+    };
+    let schedule = format!("up to {:e} in {} steps, {down}", settings.lr, settings.warmup);
+    let device = trainer.model().device();
+    let free = free_memory().filter(|_| *device == Device::Cpu);
+    let free =
+        free.map_or(String::new(), |free| format!(" of {} that are free", crate::bytes(free)));
+    let memory = format!("about {}{free}", crate::bytes(memory.total()));
+    let out = settings.out.display().to_string();
+    let out = match trainer.steps_done() {
+        0 => out,
+        done => format!("{out}, after step {done}"),
+    };
+    table(&[
+        ("model", shape(trainer.model())),
+        ("parameters", format!("{:.2} M", config.parameters() as f64 / 1e6)),
+        ("text", text),
+        ("", format!("{documents} documents, {}", crate::bytes(data.bytes()))),
+        ("tokens", tokens),
+        ("training", training),
+        ("rate", schedule),
+        ("device", device.describe()),
+        ("memory", memory),
+        ("output", out),
+    ])
+}
+
+/// What kind of model it is.
+pub fn shape(model: &Mamba) -> String {
+    let config = model.config();
+    let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
+    let head = if config.tie_word_embeddings { "tied" } else { "own" };
+    format!(
+        "Mamba, {layers} layers of width {width}, state {state}, {head} head, {}",
+        model.dtype()
+    )
+}
+
+/// How it went.
+pub fn results(rows: &[Row], tokens: u64, time: Duration) -> String {
+    let losses: Vec<f64> =
+        rows.iter().filter_map(|row| Some(row.training.as_ref()?.loss)).collect();
+    let speed = rate(tokens as f64 / time.as_secs_f64().max(1e-9));
+    let mut lines = vec![("time", format!("{}, {speed} tokens/s", duration(time)))];
+    if let [first, .., last] = losses[..] {
+        let (least, _) = range(&losses);
+        let columns = width().saturating_sub(NAMES + 30).clamp(8, 60);
+        let curve = sparkline(&losses, columns);
+        lines.push(("loss", format!("{first:.3} {curve} {last:.3}, least {least:.3}")));
+    }
+    let held_out: Vec<(u64, f64)> =
+        rows.iter().filter_map(|row| Some((row.step, row.held_out?.bits_per_byte))).collect();
+    let best = held_out.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    if let (Some((step, best)), Some((_, last))) = (best, held_out.last()) {
+        let held_out = format!("{last:.3} bits/byte, the best was {best:.3} at step {step}");
+        lines.push(("held out", held_out));
+    }
+    table(&lines)
+}
+
+/// Where the model is, and how to go on.
+pub fn way_on(settings: &Settings, step: u64) -> String {
+    let out = settings.out.display();
+    let resume = resume(settings);
+    let more = match step < settings.steps {
+        true => resume,
+        false => format!("{resume} --steps {}", 2 * settings.steps),
+    };
+    table(&[
+        ("model", format!("{out}: config.json, model.safetensors, tokenizer.json")),
+        ("curves", format!("{out}/loss.svg, {out}/metrics.jsonl")),
+        ("to go on", more),
+    ])
+}
+
+/// The command that goes on with a run.
+pub fn resume(settings: &Settings) -> String {
+    format!("taipan train --resume --out {}", settings.out.display())
+}
+
+/// Columns of the names.
+const NAMES: usize = 12;
+
+fn table(lines: &[(&str, String)]) -> String {
+    let line = |(name, value): &(&str, String)| format!("{NAME}{name:<NAMES$}{NAME:#}{value}\n");
+    lines.iter().map(line).collect()
+}

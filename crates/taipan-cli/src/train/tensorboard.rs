@@ -1,0 +1,166 @@
+//! TensorBoard's event files: TFRecords of protocol-buffer messages, as far as scalars need them.
+//!
+//! A record is `length: u64, crc(length): u32, data, crc(data): u32`, little-endian, with masked
+//! CRC-32C. The data is an `Event`:
+//!
+//! ```text
+//! Event      wall_time = 1: double, step = 2: int64, file_version = 3: string, summary = 5, session_log = 7
+//! Summary    value = 1, repeated: { tag = 1: string, simple_value = 2: float }
+//! SessionLog status = 1: enum { START = 1 }
+//! ```
+
+use std::error::Error;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::metrics::Row;
+
+/// An event file.
+pub struct Events {
+    path: PathBuf,
+    file: File,
+}
+
+impl Events {
+    /// A new file in the run directory, for a run that has come to `step`. Of older files TensorBoard
+    /// forgets what is after it.
+    pub fn create(directory: &Path, step: u64) -> Result<Events, Box<dyn Error>> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // TensorBoard reads files in the order of their names.
+        let name =
+            format!("events.out.tfevents.{}.{:09}.taipan", since.as_secs(), since.subsec_nanos());
+        let path = directory.join(name);
+        let file =
+            File::create_new(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut events = Events { path, file };
+        events.write(0, 3, b"brain.Event:2")?;
+        let mut start = Vec::new();
+        varint_field(&mut start, 1, 1);
+        events.write(step + 1, 7, &start)?;
+        Ok(events)
+    }
+
+    pub fn push(&mut self, row: &Row) -> Result<(), Box<dyn Error>> {
+        let mut scalars = Vec::new();
+        if let Some(training) = &row.training {
+            scalars.push(("loss/train", training.loss));
+            scalars.push(("lr", training.lr));
+            scalars.push(("tokens_per_second", training.tokens_per_second));
+            scalars.extend(training.grad_norm.map(|norm| ("grad_norm", norm)));
+        }
+        if let Some(held_out) = &row.held_out {
+            scalars.push(("loss/val", held_out.val_loss));
+            scalars.push(("bits_per_byte", held_out.bits_per_byte));
+        }
+        self.write(row.step, 5, &summary(&scalars))
+    }
+
+    /// An event with one field besides time and step.
+    fn write(&mut self, step: u64, field: u32, value: &[u8]) -> Result<(), Box<dyn Error>> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let record = record(&event(now.as_secs_f64(), step, field, value));
+        let written = self.file.write_all(&record);
+        Ok(written.map_err(|error| format!("{}: {error}", self.path.display()))?)
+    }
+}
+
+fn event(wall_time: f64, step: u64, field: u32, value: &[u8]) -> Vec<u8> {
+    let mut event = Vec::new();
+    tag(&mut event, 1, WireType::I64);
+    event.extend(wall_time.to_le_bytes());
+    varint_field(&mut event, 2, step);
+    bytes_field(&mut event, field, value);
+    event
+}
+
+fn summary(scalars: &[(&str, f64)]) -> Vec<u8> {
+    let mut summary = Vec::new();
+    for (name, scalar) in scalars {
+        let mut value = Vec::new();
+        bytes_field(&mut value, 1, name.as_bytes());
+        tag(&mut value, 2, WireType::I32);
+        value.extend((*scalar as f32).to_le_bytes());
+        bytes_field(&mut summary, 1, &value);
+    }
+    summary
+}
+
+/// Protocol buffers' ways to write a value.
+enum WireType {
+    Varint = 0,
+    I64 = 1,
+    Len = 2,
+    I32 = 5,
+}
+
+fn tag(out: &mut Vec<u8>, field: u32, wire: WireType) {
+    varint(out, u64::from(field << 3 | wire as u32));
+}
+
+fn varint_field(out: &mut Vec<u8>, field: u32, value: u64) {
+    tag(out, field, WireType::Varint);
+    varint(out, value);
+}
+
+fn bytes_field(out: &mut Vec<u8>, field: u32, value: &[u8]) {
+    tag(out, field, WireType::Len);
+    varint(out, value.len() as u64);
+    out.extend(value);
+}
+
+/// Seven bits a byte, the lowest first; the top bit says that more follow.
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn record(data: &[u8]) -> Vec<u8> {
+    let length = (data.len() as u64).to_le_bytes();
+    let sum = |bytes: &[u8]| masked(crc32c(bytes)).to_le_bytes();
+    [&length[..], &sum(&length), data, &sum(data)].concat()
+}
+
+/// So that the sum of data with sums in it is no multiple of them.
+fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// Castagnoli's polynomial, bit by bit: a record has some hundred bytes.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc: u32, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_rfc_3720() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
+    fn a_scalar_is_written_as_protocol_buffers_say() {
+        let event = event(1.0, 300, 5, &summary(&[("lr", 0.5)]));
+        let expected = [
+            &b"\x09\0\0\0\0\0\0\xf0\x3f"[..], // 1: 1.0
+            b"\x10\xac\x02",                  // 2: 300
+            b"\x2a\x0b",                      // 5: 11 bytes
+            b"\x0a\x09",                      // 1: 9 bytes
+            b"\x0a\x02lr",                    // 1: "lr"
+            b"\x15\0\0\0\x3f",                // 2: 0.5
+        ];
+        assert_eq!(event, expected.concat());
+    }
+}
