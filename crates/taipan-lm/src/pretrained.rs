@@ -56,13 +56,15 @@ impl Mamba {
         };
         let embeddings = find(EMBEDDINGS)?;
         let mut unknown: BTreeSet<&str> = tensors.keys().copied().collect();
-        let model = Mamba::load(&config, dtype.unwrap_or(embeddings.dtype), device, |name, _| {
+        let dtype = dtype.unwrap_or(embeddings.dtype);
+        let model = Mamba::load(&config, dtype, device, |name, shape| {
+            let view = find(name)?;
+            if view.shape != shape || !view.dtype.is_float() {
+                let found = format!("{name} is {:?} in {}", view.shape, view.dtype);
+                return Err(invalid(format!("{found}, expected {shape:?} in a float")));
+            }
             unknown.remove(name);
-            find(name)?.tensor()
-        });
-        let model = model.map_err(|error| match error {
-            Error::Invalid { place, why } if place == "model" => invalid(why),
-            other => other,
+            view.tensor()
         })?;
         if config.tie_word_embeddings && unknown.remove(HEAD) && find(HEAD)? != embeddings {
             return Err(invalid(format!("{HEAD} is not {EMBEDDINGS}, to which it is tied")));
@@ -174,9 +176,9 @@ struct Index {
 
 /// The files with a model's tensors.
 fn open(directory: &Path) -> Result<Vec<Safetensors<Mmap>>> {
-    let path = directory.join("model.safetensors.index.json");
-    if !path.exists() {
-        return Ok(vec![Safetensors::open(&directory.join(MODEL))?]);
+    let [path, single] = ["model.safetensors.index.json", MODEL].map(|name| directory.join(name));
+    if single.exists() || !path.exists() {
+        return Ok(vec![Safetensors::open(&single)?]);
     }
     let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
     let invalid = |why: String| Error::invalid(path.display().to_string(), why);

@@ -165,8 +165,13 @@ fn other_tensors_are_refused_by_name() {
     });
     assert_eq!(
         reshaped,
-        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4], expected [32, 1, 4]"
+        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] in a float"
     );
+    let integers = changed(&|tensors| {
+        let at = find(tensors, "layers.0.mixer.D");
+        tensors[at].1 = tensors[at].1.cast(DType::U32).unwrap();
+    });
+    assert_eq!(integers, "DIR: backbone.layers.0.mixer.D is [32] in u32, expected [32] in a float");
     let unknown = changed(&|tensors| {
         let extra = tensors[0].1.clone();
         tensors.push(("backbone.layers.2.mixer.D".into(), extra));
