@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::Path;
 
 use taipan::Device;
-use taipan_lm::data::{Dataset, Sources, Split};
+use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{Config, Mamba, Memory, Tokenizer, Trainer, checkpoints, free_memory};
 
 use super::corpus::SOURCES;
@@ -21,6 +21,8 @@ const LOCK: &str = ".lock";
 pub struct Start {
     pub trainer: Trainer,
     pub memory: Memory,
+    /// Files that were found and are not text.
+    pub skipped: Vec<Skipped>,
     /// No other program writes to the directory while this lives.
     _lock: File,
 }
@@ -30,7 +32,8 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Erro
     let out = settings.out.as_path();
     let existed = out.exists();
     if existed {
-        let mut entries = fs::read_dir(out).map_err(|error| format!("{}: {error}", out.display()))?;
+        let mut entries =
+            fs::read_dir(out).map_err(|error| format!("{}: {error}", out.display()))?;
         if entries.next().is_some() {
             let what = "is not empty, expected a new directory; --resume goes on with a run";
             return Err(Usage(format!("--out: {} {what}", out.display())).into());
@@ -66,13 +69,14 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Err
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
         if let Some(steps) = steps.filter(|steps| *steps < done) {
-            let why = format!("--{flag} is {steps}, but {} has {done} steps behind it", out.display());
+            let why =
+                format!("--{flag} is {steps}, but {} has {done} steps behind it", out.display());
             return Err(Usage(why).into());
         }
     }
     settings.save()?;
     let memory = Memory::of_training(trainer.model().config(), settings.dtype.into(), &recipe);
-    Ok(Start { trainer, memory, _lock: lock })
+    Ok(Start { trainer, memory, skipped: Vec::new(), _lock: lock })
 }
 
 fn prepare(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>> {
@@ -98,7 +102,7 @@ fn prepare(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>
         None => Mamba::new(&config, dtype, settings.seed, device)?,
     };
     let trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-    Ok(Start { trainer, memory, _lock: lock })
+    Ok(Start { trainer, memory, skipped: sources.skipped().to_vec(), _lock: lock })
 }
 
 /// The one that was named, made, or belongs to the model to go on from; or else bytes.
