@@ -204,7 +204,7 @@ mod tests {
         };
         assert_eq!(ticks(1.83, 5.55), ["1", "2", "3", "4", "5", "6"]);
         assert_eq!(ticks(0.11, 0.19), ["0.10", "0.12", "0.14", "0.16", "0.18", "0.20"]);
-        assert_eq!(ticks(2.0, 2.0), ["1.9999", "2.0000"], "one value has a range, too");
+        assert_eq!(ticks(0.0, 0.0), ["0.0000", "0.0001"], "one value has a range, too");
         let steps = Axis::exact(0.0, 640.0);
         assert_eq!(steps.ticks().last(), Some(600.0));
     }

@@ -51,8 +51,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics of the run in a directory until a step; what was measured after it will be
-    /// measured again.
+    /// The metrics of the run in a directory until a step. What was measured after it will be measured
+    /// again, and of a run that begins anew everything.
     pub fn open(directory: &Path, step: u64) -> Result<Metrics, Box<dyn Error>> {
         let path = directory.join(FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -65,7 +65,7 @@ impl Metrics {
             let number = rows.len() + 1;
             let row: Row = serde_json::from_str(line)
                 .map_err(|error| format!("{}: line {number}: {error}", path.display()))?;
-            if row.step > step {
+            if row.step > step || step == 0 {
                 break;
             }
             rows.push(row);
@@ -129,6 +129,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(Metrics::open(&directory, 9).unwrap().rows(), again.rows());
+        assert_eq!(Metrics::open(&directory, 0).unwrap().rows(), []);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

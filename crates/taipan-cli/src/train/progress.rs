@@ -127,7 +127,7 @@ fn fields(state: &State) -> Vec<Field> {
 fn bar(state: &State, width: usize) -> String {
     let step = format!("{}/{}", state.step, state.steps);
     let mut fields = fields(state);
-    let bar = 8;
+    let bar = 6;
     loop {
         let needed =
             step.len() + 1 + bar + fields.iter().map(|field| 1 + field.len()).sum::<usize>();

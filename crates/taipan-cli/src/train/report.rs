@@ -4,70 +4,75 @@ use std::time::Duration;
 
 use anstyle::Style;
 use taipan::Device;
-use taipan_lm::{Mamba, Memory, Trainer, free_memory};
+use taipan_lm::{Mamba, free_memory};
 
 use super::flags::Shape;
 use super::metrics::Row;
 use super::progress::{duration, rate, width};
 use super::settings::Settings;
 use super::sparkline::{range, sparkline};
+use super::start::Start;
 
 const NAME: Style = Style::new().bold();
 
 /// What is about to be done, with what.
-pub fn summary(settings: &Settings, trainer: &Trainer, memory: &Memory) -> String {
-    let (config, data, recipe) = (trainer.model().config(), trainer.dataset(), trainer.recipe());
+pub fn summary(settings: &Settings, start: &Start) -> String {
+    let trainer = &start.trainer;
+    let (model, data, recipe) = (trainer.model(), trainer.dataset(), trainer.recipe());
+    let parameters = model.config().parameters() as f64 / 1e6;
     let text = match settings.files.as_slice() {
         [] => "taipan's own sources, since no FILES are given".into(),
         [file] => file.clone(),
         [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     };
-    let documents = data.train_documents() + data.held_out_documents();
+    let mut lines = vec![
+        ("model", format!("{}, {parameters:.2} M parameters", shape(model))),
+        ("text", format!("{text}, {}", crate::bytes(data.bytes()))),
+    ];
+    if let [first, ..] = start.skipped.as_slice() {
+        let (path, reason, files) = (first.path.display(), first.reason, start.skipped.len());
+        lines.push(("left out", format!("{files} of the files found, as {path}: {reason}")));
+    }
+    let learnt = rate(data.train_tokens() as f64);
     let held_out = rate(data.held_out_tokens() as f64);
-    let tokens = format!(
-        "{} to learn from, {held_out} held out, of {} kinds",
-        rate(data.train_tokens() as f64),
-        data.vocab_size()
-    );
+    let vocabulary = data.vocab_size();
+    let tokens = format!("{learnt} to learn from, {held_out} held out, vocabulary {vocabulary}");
     let per_step = match recipe.grad_accum {
         1 => format!("{} × {}", recipe.batch_size, recipe.block_size),
         accum => format!("{accum} × {} × {}", recipe.batch_size, recipe.block_size),
     };
     let all = settings.steps as f64 * recipe.tokens() as f64;
+    let epochs = all / data.train_tokens() as f64;
     let training = format!(
-        "{} steps of {per_step} tokens: {} in all, {:.1} epochs",
+        "{} steps of {per_step} tokens: {} in all, {epochs:.2} epochs",
         settings.steps,
         rate(all),
-        all / data.train_tokens() as f64
     );
-    let down = match settings.schedule {
-        Shape::Constant => "then constant".into(),
-        Shape::Cosine => format!("then by cosine to {:e}", settings.min_lr),
-        Shape::Wsd => format!("in the last {} to {:e}", settings.decay, settings.min_lr),
+    let (lr, min_lr) = (settings.lr, settings.min_lr);
+    let then = match settings.schedule {
+        Shape::Constant => String::new(),
+        Shape::Cosine => format!(", then by cosine to {min_lr:.1e}"),
+        Shape::Wsd => format!(", in the last {} to {min_lr:.1e}", settings.decay),
     };
-    let schedule = format!("up to {:e} in {} steps, {down}", settings.lr, settings.warmup);
-    let device = trainer.model().device();
+    let schedule = format!("{lr:.1e} after a warm-up of {}{then}", settings.warmup);
+    let device = model.device();
     let free = free_memory().filter(|_| *device == Device::Cpu);
-    let free =
-        free.map_or(String::new(), |free| format!(" of {} that are free", crate::bytes(free)));
-    let memory = format!("about {}{free}", crate::bytes(memory.total()));
-    let out = settings.out.display().to_string();
+    let free = free.map_or(String::new(), |free| format!(", {} are free", crate::bytes(free)));
+    let memory = format!("about {}{free}", crate::bytes(start.memory.total()));
+    let out = settings.out.display();
     let out = match trainer.steps_done() {
-        0 => out,
-        done => format!("{out}, after step {done}"),
+        0 => out.to_string(),
+        done => format!("{out}, {done} steps done"),
     };
-    table(&[
-        ("model", shape(trainer.model())),
-        ("parameters", format!("{:.2} M", config.parameters() as f64 / 1e6)),
-        ("text", text),
-        ("", format!("{documents} documents, {}", crate::bytes(data.bytes()))),
+    lines.extend([
         ("tokens", tokens),
         ("training", training),
         ("rate", schedule),
         ("device", device.describe()),
         ("memory", memory),
         ("output", out),
-    ])
+    ]);
+    table(&lines)
 }
 
 /// What kind of model it is.
@@ -75,18 +80,14 @@ pub fn shape(model: &Mamba) -> String {
     let config = model.config();
     let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
     let head = if config.tie_word_embeddings { "tied" } else { "own" };
-    format!(
-        "Mamba, {layers} layers of width {width}, state {state}, {head} head, {}",
-        model.dtype()
-    )
+    format!("Mamba, width {width}, layers {layers}, state {state}, {head} head, {}", model.dtype())
 }
 
-/// How it went.
-pub fn results(rows: &[Row], tokens: u64, time: Duration) -> String {
+/// How it went: `speed` in tokens per second.
+pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
     let losses: Vec<f64> =
         rows.iter().filter_map(|row| Some(row.training.as_ref()?.loss)).collect();
-    let speed = rate(tokens as f64 / time.as_secs_f64().max(1e-9));
-    let mut lines = vec![("time", format!("{}, {speed} tokens/s", duration(time)))];
+    let mut lines = vec![("time", format!("{}, {} tokens/s", duration(time), rate(speed)))];
     if let [first, .., last] = losses[..] {
         let (least, _) = range(&losses);
         let columns = width().saturating_sub(NAMES + 30).clamp(8, 60);

@@ -24,6 +24,8 @@ pub struct Run {
     before: u64,
     held_out: Option<HeldOut>,
     since: Since,
+    /// Time of steps alone.
+    training: Duration,
 }
 
 /// The steps since the last row of metrics.
@@ -62,13 +64,13 @@ impl Run {
             began: Instant::now(),
             before,
             since: Since::default(),
+            training: Duration::ZERO,
         })
     }
 
     /// Train until something ends it, and leave the model in the run directory.
     pub fn run(mut self) -> Result<(), Box<dyn Error>> {
-        let Start { trainer, memory, .. } = &self.start;
-        crate::print(&format!("{}\n", report::summary(&self.settings, trainer, memory)))?;
+        crate::print(&format!("{}\n", report::summary(&self.settings, &self.start)))?;
         let ending = match self.steps() {
             Ok(ending) => ending,
             Err(error) => return Err(self.with_way_back(error)),
@@ -77,15 +79,15 @@ impl Run {
         self.start.trainer.export(&self.settings.out)?;
         self.progress.say("")?;
         let steps = self.start.trainer.steps_done() - self.before;
-        let (tokens, time) = (steps * self.tokens(), self.began.elapsed());
-        crate::print(&report::results(self.metrics.rows(), tokens, time))?;
+        let speed = (steps * self.tokens()) as f64 / self.training.as_secs_f64().max(1e-9);
+        crate::print(&report::results(self.metrics.rows(), self.began.elapsed(), speed))?;
         if !matches!(ending, Ending::Stopped) && self.settings.sample_tokens > 0 {
             crate::print("\n")?;
             sample::sample(&self.start.trainer, &self.settings, crate::print)?;
             crate::print("\n")?;
         }
-        crate::print(&report::way_on(&self.settings, self.start.trainer.steps_done()))?;
-        Ok(())
+        let way_on = report::way_on(&self.settings, self.start.trainer.steps_done());
+        Ok(crate::print(&format!("\n{way_on}"))?)
     }
 
     /// Tokens of a step.
@@ -95,9 +97,10 @@ impl Run {
 
     fn steps(&mut self) -> Result<Ending, Box<dyn Error>> {
         stop::begin();
-        if self.before == 0 {
-            let held_out = self.evaluate()?;
-            self.push(Row { step: 0, training: None, held_out })?;
+        if self.before == 0
+            && let Some(held_out) = self.evaluate()?
+        {
+            self.push(Row { step: 0, training: None, held_out: Some(held_out) })?;
         }
         loop {
             if let Some(ending) = self.ending() {
@@ -106,6 +109,7 @@ impl Run {
             let began = Instant::now();
             let report = pollster::block_on(self.start.trainer.step())?;
             self.since.time += began.elapsed();
+            self.training += began.elapsed();
             self.after(&report)?;
         }
     }

@@ -132,7 +132,8 @@ pub fn show_defaults(train: Command) -> Command {
             None | Some(Value::Boolean(false)) => arg,
             Some(value) => {
                 let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                arg.help(format!("{help} [default: {value}]"))
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                arg.help(format!("{help} [default: {}]", value.trim_end()))
             }
         })
         .mut_arg("preset", |arg| {

@@ -5,7 +5,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::Path;
 
 use taipan::Device;
-use taipan_lm::data::{Dataset, Sources, Split};
+use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{Config, Mamba, Memory, Tokenizer, Trainer, checkpoints, free_memory};
 
 use super::corpus::SOURCES;
@@ -21,6 +21,8 @@ const LOCK: &str = ".lock";
 pub struct Start {
     pub trainer: Trainer,
     pub memory: Memory,
+    /// Files that were found and are not text.
+    pub skipped: Vec<Skipped>,
     /// No other program writes to the directory while this lives.
     _lock: File,
 }
@@ -74,7 +76,7 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Err
     }
     settings.save()?;
     let memory = Memory::of_training(trainer.model().config(), settings.dtype.into(), &recipe);
-    Ok(Start { trainer, memory, _lock: lock })
+    Ok(Start { trainer, memory, skipped: Vec::new(), _lock: lock })
 }
 
 fn prepare(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>> {
@@ -100,7 +102,7 @@ fn prepare(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>
         None => Mamba::new(&config, dtype, settings.seed, device)?,
     };
     let trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-    Ok(Start { trainer, memory, _lock: lock })
+    Ok(Start { trainer, memory, skipped: sources.skipped().to_vec(), _lock: lock })
 }
 
 /// The one that was named, made, or belongs to the model to go on from; or else bytes.

@@ -1,0 +1,126 @@
+//! What cannot be done is refused with its reason: exit code 2 for what was asked, 1 for what went wrong.
+
+use crate::bench::{Bench, fail, succeed};
+
+#[test]
+fn nonsense_is_wrong_usage() {
+    let bench = Bench::new("usage");
+    bench.write("key.toml", "steps = 3\nd-modle = 16\n");
+    bench.write("type.toml", "steps = 'many'\n");
+    bench.write("both.toml", "tokenizer = 'a'\ntrain-tokenizer = 300\n");
+    bench.write("resume.toml", "resume = true\n");
+    for (arguments, text) in [
+        (&["--bogus"][..], "unexpected argument '--bogus'"),
+        (&["--steps", "many"], "invalid value 'many' for '--steps <N>'"),
+        (&["--steps", "0"], "--steps is 0, expected at least 1"),
+        (&["--max-time", "90"], "\"90\" is no time, expected one as 90s, 10m or 1h"),
+        (&["--preset", "huge"], "--preset: huge found, expected one of tiny, small, 130m"),
+        (&["--dtype", "f8"], "invalid value 'f8' for '--dtype <TYPE>'"),
+        (
+            &["--lr", "1e-4", "--min-lr", "1e-3"],
+            "--min-lr is 0.001, expected at least 0 and at most 0.0001",
+        ),
+        (&["--beta2", "1"], "--beta2 is 1, expected at least 0 and below 1"),
+        (&["--threads", "0"], "--threads is 0, expected at least 1"),
+        (
+            &["--steps", "5", "--stop-after", "6"],
+            "--stop-after is 6, expected at least 1 and at most 5",
+        ),
+        (&["--tokenizer", "a", "--train-tokenizer", "300"], "cannot be used with"),
+        (&["--preset", "small", "--from", "x"], "--preset and --from both say the model's shape"),
+        (&["--config", "key.toml"], "key.toml: TOML parse error at line 2, column 1"),
+        (&["--config", "key.toml"], "unknown field `d-modle`"),
+        (&["--config", "type.toml"], "invalid type: string \"many\", expected u64"),
+        (&["--config", "both.toml"], "--tokenizer and --train-tokenizer cannot both hold"),
+        (&["--config", "resume.toml"], "unknown field `resume`"),
+    ] {
+        let error = fail(&mut bench.bare(arguments), 2);
+        assert!(error.contains(text), "{arguments:?}: {error}");
+        assert!(!bench.path("taipan-run").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_not_there_or_is_no_text_fails() {
+    let bench = Bench::new("failures");
+    bench.write("empty", "");
+    bench.write("tiny", "a text of a few bytes");
+    bench.write("broken", [b"0123456789".as_slice(), b"\xff\n"].concat());
+    bench.write("tokenizer.json", "{}");
+    for (arguments, text) in [
+        (&["no-such-file"][..], "no-such-file: no such file"),
+        (&["empty"], "empty: "),
+        (&["tiny"], "expected 257 or more for a block of 256"),
+        (&["text", "broken"], "broken: no UTF-8: the byte at offset 10 is 0xff"),
+        (&["text", "--tokenizer", "tokenizer.json"], "tokenizer.json: "),
+        (&["text", "--config", "no.toml"], "--config: no.toml: No such file"),
+        (&["text", "--from", "nowhere"], "nowhere/config.json: No such file"),
+        (&["text", "--device", "no such thing"], "no adapter is \"no such thing\""),
+        (&["text", "--freeze", "layer*"], "fits no parameter"),
+        (&["text", "--d-model", "131072", "--n-layer", "1000"], "is free; less is needed with"),
+        (&["--resume"], "nothing to resume: taipan-run/train.toml: No such file"),
+    ] {
+        let error = fail(&mut bench.bare(arguments), 1);
+        assert!(error.starts_with("taipan: ") && error.contains(text), "{arguments:?}: {error}");
+        assert!(!bench.path("taipan-run").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run() {
+    let bench = Bench::new("infinite");
+    let wild = ["--lr", "1e30", "--warmup", "0", "--grad-clip", "0", "--save-interval", "1"];
+    let error = fail(&mut bench.train(&wild), 1);
+    assert!(error.starts_with("taipan: step "), "{error}");
+    assert!(error.contains("expected a finite number"), "{error}");
+    assert!(error.contains(" is whole; to go on from it: "), "{error}");
+}
+
+#[test]
+fn a_run_is_never_overwritten() {
+    let bench = Bench::new("overwritten");
+    succeed(&mut bench.train(&["--steps", "2"]));
+    let before = bench.read("run/model.safetensors");
+    let error = fail(&mut bench.train(&["--steps", "3"]), 2);
+    let text =
+        "taipan: --out: run is not empty, expected a new directory; --resume goes on with a run\n";
+    assert_eq!(error, text);
+    assert_eq!(bench.read("run/model.safetensors"), before);
+    // A directory that is there and empty is as good as a new one, and stays when nothing comes of it.
+    std::fs::create_dir(bench.path("empty")).unwrap();
+    fail(&mut bench.bare(&["no-such-file", "--out", "empty"]), 1);
+    succeed(&mut bench.train(&["--steps", "2", "--out", "empty"]));
+}
+
+#[test]
+fn a_run_goes_on_with_its_own_settings() {
+    let bench = Bench::new("settings");
+    succeed(&mut bench.train(&["--stop-after", "10"]));
+    for (arguments, text) in [
+        (
+            &["--d-model", "32"][..],
+            "--d-model is 32, but the run in run has 16; with --resume only these may change: --steps, ",
+        ),
+        (&["--seed", "1"], "--seed is 1, but the run in run has 0"),
+        (&["other"], "FILES is [\"other\"], but the run in run has [\"text\"]"),
+        (&["--steps", "5"], "--steps is 5, but run has 10 steps behind it"),
+        (&["--stop-after", "5"], "--stop-after is 5, but run has 10 steps behind it"),
+    ] {
+        let error = fail(bench.bare(&["--resume", "--out", "run"]).args(arguments), 2);
+        assert!(error.starts_with(&format!("taipan: {text}")), "{arguments:?}: {error}");
+    }
+    // The same settings, said again, are no change.
+    succeed(&mut bench.train(&["--resume", "--stop-after", "11"]));
+}
+
+#[test]
+fn a_checkpoint_of_another_shape_is_refused() {
+    let bench = Bench::new("shape");
+    succeed(&mut bench.train(&["--stop-after", "10"]));
+    let config = bench.text("run/checkpoint-10/config.json");
+    let wider = config.replace("\"hidden_size\": 16", "\"hidden_size\": 32");
+    assert_ne!(config, wider);
+    bench.write("run/checkpoint-10/config.json", wider);
+    let error = fail(&mut bench.bare(&["--resume", "--out", "run"]), 1);
+    assert!(error.contains("[256, 16]") && error.contains("[256, 32]"), "{error}");
+}

@@ -1,0 +1,9 @@
+//! `taipan train`, as built and run, with models of a few thousand parameters.
+
+mod bench;
+mod errors;
+mod flags;
+mod output;
+mod resume;
+#[cfg(unix)]
+mod signals;
