@@ -4,6 +4,7 @@
 use std::f64::consts::TAU;
 use std::fmt::Write;
 
+use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{Activation, DType, Device, Result, Tensor, linear, no_grad};
 
 const POINTS: usize = 512;
@@ -15,7 +16,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     println!("two spirals, {POINTS} points; 2 → {HIDDEN} → 1 with gelu; {}", device.describe());
     let (x, label) = spirals(&device)?;
     let mut network = Network::new(&device)?;
-    let mut adam = Adam::new(&network)?;
+    let options = AdamWOptions { beta2: 0.99, ..AdamWOptions::default() };
+    let parameters = network.parameters.each_ref().map(|p| (p, Group::without_decay()));
+    let mut adamw = AdamW::new(options, &parameters)?;
     for step in 0..=STEPS {
         // The cross-entropy of a logit z and a label t is softplus(z) − t·z.
         let logit = network.forward(&x)?;
@@ -25,7 +28,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             let bar = "█".repeat((value * 60.0).round() as usize);
             println!("step {step:>4}  loss {value:.4}  {bar}");
         }
-        adam.step(&mut network, &loss)?;
+        let grads = loss.backward()?;
+        adamw.step(0.01, &mut network.parameters.each_mut(), &grads)?;
     }
     let right = no_grad(|| accuracy(&network, &x, &label))?;
     println!("{:.1} % of the points are on the right side:", 100.0 * right);
@@ -73,38 +77,6 @@ impl Network {
         let [w1, b1, w2, b2] = &self.parameters;
         let hidden = linear(x, w1, Some(b1), Activation::Gelu)?;
         linear(&hidden, w2, Some(b2), Activation::None)
-    }
-}
-
-/// Adam (Kingma & Ba 2014), written in tensors.
-struct Adam {
-    moments: Vec<[Tensor; 2]>,
-    step: i32,
-}
-
-impl Adam {
-    fn new(network: &Network) -> Result<Adam> {
-        let zeros = |p: &Tensor| Tensor::zeros(p.shape(), p.dtype(), p.device());
-        let moments = network.parameters.iter().map(|p| Ok([zeros(p)?, zeros(p)?]));
-        Ok(Adam { moments: moments.collect::<Result<_>>()?, step: 0 })
-    }
-
-    fn step(&mut self, network: &mut Network, loss: &Tensor) -> Result<()> {
-        const RATE: f64 = 0.01;
-        const BETA: [f64; 2] = [0.9, 0.99];
-        let grads = loss.backward()?;
-        self.step += 1;
-        for (p, [m, v]) in network.parameters.iter_mut().zip(&mut self.moments) {
-            let g = grads.of(p)?;
-            *m = m.scale(BETA[0])?.add(&g.scale(1.0 - BETA[0])?)?;
-            *v = v.scale(BETA[1])?.add(&g.mul(g)?.scale(1.0 - BETA[1])?)?;
-            let m_hat = m.scale(1.0 / (1.0 - BETA[0].powi(self.step)))?;
-            let v_hat = v.scale(1.0 / (1.0 - BETA[1].powi(self.step)))?;
-            let eps = Tensor::full(&[], 1e-8, p.dtype(), p.device())?;
-            let update = m_hat.div(&v_hat.sqrt()?.add(&eps)?)?;
-            *p = p.detached().sub(&update.scale(RATE)?)?.tracked();
-        }
-        Ok(())
     }
 }
 
