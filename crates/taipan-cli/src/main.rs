@@ -1,7 +1,9 @@
 //! The program `taipan`.
 
+mod bench;
 mod devices;
 mod inspect;
+mod machine;
 mod train;
 
 use std::error::Error;
@@ -37,6 +39,15 @@ enum Command {
     },
     /// Train a Mamba language model
     Train(Box<train::Flags>),
+    /// Measure this machine
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// A step of training: time, tokens per second, memory, and where the time goes
+    Step(bench::Step),
 }
 
 /// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] tells.
@@ -48,6 +59,7 @@ fn main() -> ExitCode {
         Command::Devices { json: true } => devices::devices(Format::Json),
         Command::Inspect { path } => inspect::inspect(path),
         Command::Train(flags) => train::train(&flags),
+        Command::Bench(Bench::Step(flags)) => bench::step(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -19,7 +19,7 @@ pub(crate) struct Output {
 
 impl Output {
     fn create(path: &Path, place: PathBuf) -> Result<Output> {
-        let file = File::create_new(path).map_err(Error::io(&place))?;
+        let file = File::create(path).map_err(Error::io(&place))?;
         Ok(Output { place, out: BufWriter::with_capacity(1 << 20, file) })
     }
 

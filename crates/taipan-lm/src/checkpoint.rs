@@ -2,8 +2,10 @@
 //!
 //! A checkpoint is a model in Hugging Face's layout (see [`crate::Mamba::save_pretrained`]), and beside it
 //!
-//!     trainer.json            recipe, step, what the data was, how well the model does
-//!     trainer.safetensors     the optimiser's state
+//! ```text
+//! trainer.json            recipe, step, what the data was, how well the model does
+//! trainer.safetensors     the optimiser's state
+//! ```
 //!
 //! There are no times, paths or names of machines in it: the same run leaves the same bytes.
 
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::atomic::{self, NewDirectory, write_file};
-use crate::pretrained::write_files;
+use crate::pretrained::{FILES, write_files};
 use crate::safetensors::Stored;
 use crate::{Error, Mamba, Recipe, Result, Tokenizer};
 
@@ -38,9 +40,8 @@ pub(crate) struct Progress {
     format: u32,
     /// The version that wrote it.
     taipan: String,
+    /// How many are done. Each took `grad_accum` batches of the data's order.
     pub(crate) step: u64,
-    /// How many batches of the data's order are behind it.
-    pub(crate) batches: u64,
     /// The fingerprint of the data.
     pub(crate) data: String,
     /// Of this very step, if there was one.
@@ -54,7 +55,6 @@ impl Progress {
             format: FORMAT,
             taipan: env!("CARGO_PKG_VERSION").into(),
             step,
-            batches: step * recipe.grad_accum as u64,
             data: data.into(),
             evaluation: None,
             recipe: recipe.clone(),
@@ -171,5 +171,6 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<()> {
 
 /// Remove what a killed run left unfinished.
 pub(crate) fn sweep(run: &Path) -> Result<()> {
-    atomic::sweep(run, |name| name.starts_with("checkpoint-"))
+    atomic::sweep(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
+    checkpoints(run)?.iter().try_for_each(|(_, path)| atomic::sweep(path, |name| name == PROGRESS))
 }

@@ -11,11 +11,13 @@ mod config;
 #[cfg(not(target_family = "wasm"))]
 pub mod data;
 mod error;
+#[cfg(not(target_family = "wasm"))]
 mod memory;
 mod model;
 mod preset;
 #[cfg(not(target_family = "wasm"))]
 mod pretrained;
+#[cfg(not(target_family = "wasm"))]
 mod recipe;
 pub mod safetensors;
 mod tokenizer;
@@ -27,9 +29,11 @@ pub use batch::{Batch, IGNORE};
 pub use checkpoint::{Evaluation, best_checkpoint, checkpoints};
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
+#[cfg(not(target_family = "wasm"))]
 pub use memory::{Memory, free_memory};
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
+#[cfg(not(target_family = "wasm"))]
 pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 #[cfg(not(target_family = "wasm"))]

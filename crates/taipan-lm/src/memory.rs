@@ -4,7 +4,7 @@ use taipan::DType;
 
 use crate::{Activations, Config, Recipe, Role};
 
-/// An estimate of what a run takes, in bytes: more than it is at any time, by up to a half.
+/// An estimate of what a run takes, in bytes: more than it has at any time, by up to a half.
 ///
 /// ```
 /// use taipan::DType;
@@ -23,7 +23,7 @@ pub struct Memory {
     pub gradients: u64,
     /// Two moments of each parameter, and its master copy if it is of half precision.
     pub optimizer: u64,
-    /// What backward needs of a batch, and the work on one layer of it.
+    /// What backward needs of a batch besides gradients of parameters.
     pub activations: u64,
 }
 
@@ -57,6 +57,9 @@ impl Memory {
             Activations::Kept => layers * layer,
             Activations::Recomputed => layers * (stream + small * d) + layer,
         };
+        // In the end, when no activations are left, the gradients of the two uses of a tied table and their sum.
+        let table = config.vocab_size as f64 * d * small;
+        let uses = if config.tie_word_embeddings { 2.0 * table } else { 0.0 };
         let tokens = recipe.batch_size as f64 * recipe.block_size as f64;
         // The blocks that the loss is computed in, see `taipan::linear_cross_entropy`.
         let columns = (config.vocab_size as f64).min((2097152.0 / tokens).clamp(256.0, 4096.0));
@@ -65,7 +68,7 @@ impl Memory {
             weights: stored as u64,
             gradients: (stored + sums) as u64,
             optimizer: (moments + masters) as u64,
-            activations: (tokens * (kept + work) + logits) as u64,
+            activations: (tokens * (kept + work) + logits).max(uses) as u64,
         }
     }
 

@@ -1,6 +1,8 @@
 //! A model as a directory in Hugging Face's layout.
 //!
-//!     config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
+//! ```text
+//! config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
+//! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -54,13 +56,15 @@ impl Mamba {
         };
         let embeddings = find(EMBEDDINGS)?;
         let mut unknown: BTreeSet<&str> = tensors.keys().copied().collect();
-        let model = Mamba::load(&config, dtype.unwrap_or(embeddings.dtype), device, |name, _| {
+        let dtype = dtype.unwrap_or(embeddings.dtype);
+        let model = Mamba::load(&config, dtype, device, |name, shape| {
+            let view = find(name)?;
+            if view.shape != shape || !view.dtype.is_float() {
+                let found = format!("{name} is {:?} in {}", view.shape, view.dtype);
+                return Err(invalid(format!("{found}, expected {shape:?} in a float")));
+            }
             unknown.remove(name);
-            find(name)?.tensor()
-        });
-        let model = model.map_err(|error| match error {
-            Error::Invalid { place, why } if place == "model" => invalid(why),
-            other => other,
+            view.tensor()
         })?;
         if config.tie_word_embeddings && unknown.remove(HEAD) && find(HEAD)? != embeddings {
             return Err(invalid(format!("{HEAD} is not {EMBEDDINGS}, to which it is tied")));
@@ -100,7 +104,11 @@ impl Mamba {
 /// What writes a file's contents.
 pub(crate) type Fill<'a> = &'a dyn Fn(&mut Output) -> Result<()>;
 
-/// Have `file` write each file of a model.
+/// The files of a model.
+pub(crate) const FILES: [&str; 5] =
+    ["config.json", "generation_config.json", "tokenizer_config.json", TOKENIZER, MODEL];
+
+/// Have `file` write each of [`FILES`].
 pub(crate) fn write_files(
     model: &Mamba,
     tokenizer: &Tokenizer,
@@ -122,12 +130,13 @@ pub(crate) fn write_files(
             tokens[key] = end.into();
         }
     }
-    for (name, text) in [
-        ("config.json", model.config().to_json(model.dtype(), end)),
-        ("generation_config.json", format!("{generation:#}\n")),
-        ("tokenizer_config.json", format!("{tokens:#}\n")),
-        (TOKENIZER, tokenizer.to_json()),
-    ] {
+    let texts = [
+        model.config().to_json(model.dtype(), end),
+        format!("{generation:#}\n"),
+        format!("{tokens:#}\n"),
+        tokenizer.to_json(),
+    ];
+    for (name, text) in FILES.iter().zip(&texts) {
         file(name, &|out| out.write(text.as_bytes()))?;
     }
     file(MODEL, &|out| out.write_tensors(&stored(model)))
@@ -167,9 +176,9 @@ struct Index {
 
 /// The files with a model's tensors.
 fn open(directory: &Path) -> Result<Vec<Safetensors<Mmap>>> {
-    let path = directory.join("model.safetensors.index.json");
-    if !path.exists() {
-        return Ok(vec![Safetensors::open(&directory.join(MODEL))?]);
+    let [path, single] = ["model.safetensors.index.json", MODEL].map(|name| directory.join(name));
+    if single.exists() || !path.exists() {
+        return Ok(vec![Safetensors::open(&single)?]);
     }
     let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
     let invalid = |why: String| Error::invalid(path.display().to_string(), why);

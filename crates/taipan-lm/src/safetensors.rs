@@ -1,8 +1,10 @@
 //! The file format `safetensors`: named tensors, in three parts.
 //!
-//!     u64, little-endian      the length of the header, n
-//!     n bytes                 JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
-//!     the rest                the tensors' bytes, row-major and little-endian, without gaps
+//! ```text
+//! u64, little-endian      the length of the header, n
+//! n bytes                 JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
+//! the rest                the tensors' bytes, row-major and little-endian, without gaps
+//! ```
 //!
 //! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once. Writing gives the
 //! same bytes for the same tensors.

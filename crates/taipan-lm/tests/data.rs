@@ -352,6 +352,33 @@ fn bytes_of_text_follow_the_tokens() {
 }
 
 #[test]
+fn bytes_that_no_token_has_count_too() {
+    let directory = Directory::new("dropped");
+    let json = r#"{"version": "1.0", "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "<eos>": 1, "a": 2}}}"#;
+    let tokenizer = Tokenizer::from_json(json).unwrap();
+    let sources = Sources::texts([("a", "  a a  b  a   "), ("b", "aa a aa a aa a aa")]);
+    let split = Split { held_out: 0.5, ..ALL };
+    let data = Dataset::build(directory.cache(), &sources, &tokenizer, &split).unwrap();
+    assert_eq!((data.train_tokens(), data.held_out_tokens()), (8, 5));
+    let (batch, bytes) = data.held_out(1, 5, 5).next().unwrap();
+    assert_eq!((batch.ids, bytes), (vec![1, 2, 2, 0, 2], 14));
+}
+
+#[test]
+fn nothing_to_hold_out_is_an_error() {
+    let directory = Directory::new("nothing");
+    let split = Split { held_out: 0.1, ..ALL };
+    let build = |text| {
+        let sources = Sources::texts([("one", text)]);
+        error(Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &split))
+    };
+    let expected = "data: 4 bytes of text, expected enough to hold out a part of it";
+    assert_eq!(build("\u{1f642}"), expected, "a character is not cut");
+    assert_eq!(build("x"), "data: no tokens, expected some to learn from");
+}
+
+#[test]
 fn too_little_text_for_a_block_is_an_error() {
     let directory = Directory::new("little");
     let split = Split { held_out: 0.1, least: 0, seed: 0 };
@@ -430,6 +457,13 @@ fn links_lead_to_files_but_not_in_circles() {
     let sources = Sources::find([directory.0.join("text")]).unwrap();
     assert_eq!(sources.len(), 2);
     assert_eq!(sources.skipped()[0].reason, Reason::Link);
+    let broken = directory.0.join("text/broken");
+    std::os::unix::fs::symlink("nowhere", &broken).unwrap();
+    let shown = format!("{}: No such file or directory", broken.display());
+    assert!(
+        error(Sources::find([directory.0.join("text")])).starts_with(&shown),
+        "never passed over"
+    );
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! The estimate of memory against what is allocated; in a process of its own, which counts.
 
+#[path = "train/harness.rs"]
 mod harness;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use harness::{Run, steps};
+use harness::{Run, TEXT, steps};
 use taipan::DType;
-use taipan_lm::{Activations, Config, Memory, Preset};
+use taipan_lm::{Activations, Config, Memory, Preset, Recipe, Tokenizer, Trainer};
 
 struct Counting;
 
@@ -33,46 +34,37 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// The most that a run of two steps has at a time, and the estimate.
+fn run(run: Run) -> (u64, u64) {
+    let (data, tokenizer) = (run.data(&TEXT.repeat(20)), Tokenizer::bytes());
+    let mut trainer = Trainer::new(run.model(), data, tokenizer, run.recipe.clone()).unwrap();
+    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+    steps(&mut trainer, 2);
+    let estimate = Memory::of_training(&run.config, run.dtype, &run.recipe);
+    (PEAK.load(Ordering::Relaxed) as u64, estimate.total())
+}
+
 #[test]
 fn a_run_takes_what_was_estimated() {
-    // From the smaller to the larger: buffers wait for their like to be used again.
-    for (config, dtype, rows, len, activations) in [
-        (
-            Config { num_hidden_layers: 2, ..Preset::Tiny.config(256) },
-            DType::F32,
-            2,
-            128,
-            Activations::Kept,
-        ),
-        (Preset::Tiny.config(256), DType::BF16, 4, 256, Activations::Kept),
-        (Preset::Tiny.config(256), DType::F32, 8, 256, Activations::Recomputed),
-        (Preset::Tiny.config(256), DType::F32, 8, 256, Activations::Kept),
-        (
-            Config { num_hidden_layers: 2, ..Preset::Small.config(50000) },
-            DType::F32,
-            1,
-            64,
-            Activations::Kept,
-        ),
+    let tiny = Preset::Tiny.config(256);
+    let short = Config { num_hidden_layers: 2, ..tiny.clone() };
+    let wide = Config { num_hidden_layers: 2, ..Preset::Small.config(50000) };
+    let (f32, bf16) = (DType::F32, DType::BF16);
+    let (kept, recomputed) = (Activations::Kept, Activations::Recomputed);
+    // From the smaller to the larger, since buffers of an earlier run may still wait for others of their size.
+    for (config, dtype, [rows, len, accum], activations) in [
+        (short, f32, [2, 128, 1], kept),
+        (tiny.clone(), bf16, [4, 256, 1], kept),
+        (tiny.clone(), f32, [8, 256, 1], recomputed),
+        (tiny, f32, [8, 256, 2], kept),
+        (wide, f32, [1, 64, 1], kept),
     ] {
-        let mut run = Run { config, dtype, ..Run::new() };
-        run.recipe.batch_size = rows;
-        run.recipe.block_size = 16;
-        let data = run.data(&harness::TEXT.repeat(20));
-        run.recipe.block_size = len;
-        run.recipe.activations = activations;
-        let before = LIVE.load(Ordering::Relaxed);
-        let model = run.model();
-        let recipe = run.recipe.clone();
-        let tokenizer = taipan_lm::Tokenizer::bytes();
-        let mut trainer = taipan_lm::Trainer::new(model, data, tokenizer, recipe).unwrap();
-        PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
-        steps(&mut trainer, 2);
-        let taken = PEAK.load(Ordering::Relaxed);
-        let estimate = Memory::of_training(&run.config, dtype, &run.recipe);
-        eprintln!(
-            "{dtype} {rows}x{len} {activations:?}: {taken} (before {before}), estimate {} {estimate:?}",
-            estimate.total()
-        );
+        let mut small = Run { config, dtype, ..Run::new() };
+        let (batch_size, block_size, grad_accum) = (rows, len, accum);
+        small.recipe = Recipe { batch_size, block_size, grad_accum, activations, ..small.recipe };
+        let (taken, estimate) = run(small);
+        println!("{dtype}, {rows}×{len}, {activations:?}: {taken} of an estimate of {estimate}");
+        assert!(taken <= estimate, "{taken} taken, {estimate} estimated");
+        assert!(estimate <= taken * 3 / 2, "{taken} taken, {estimate} estimated");
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::cpu::CpuBuffer;
+use crate::cpu::threads::open_to_others;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::gpu::{Binding, Gpu, GpuBuffer};
-use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
 use crate::{DType, Device};
@@ -15,6 +15,11 @@ use crate::{DType, Device};
 pub(crate) trait Kernel: Send + 'static {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
+
+    /// Which of its op's kernels it is, in profiles; empty for the one that computes the results.
+    fn stage(&self) -> &'static str {
+        ""
+    }
 
     /// Check the inputs and describe the results.
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
@@ -117,19 +122,20 @@ pub(crate) fn update<U: Update>(
     let op = kernel.name();
     let all = || inputs.iter().copied().chain(targets.iter().map(|t| &**t));
     let device = one_device(op, all())?.clone();
-    targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
-    match &device {
-        Device::Cpu => {
-            let inputs = cpu_views(inputs);
-            let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
-            // As in `on_cpu`.
-            recording::set_for(true, || kernel.cpu(&inputs, &mut targets))
+    device.part(op, "", || {
+        targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
+        match &device {
+            Device::Cpu => {
+                let inputs = cpu_views(inputs);
+                let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
+                open_to_others(|| kernel.cpu(&inputs, &mut targets))
+            }
+            Device::Gpu(gpu) => {
+                let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
+                kernel.gpu(gpu, &gpu_views(inputs), &gpu_views(&targets))
+            }
         }
-        Device::Gpu(gpu) => {
-            let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
-            kernel.gpu(gpu, &gpu_views(inputs), &gpu_views(&targets))
-        }
-    }
+    })
 }
 
 impl Storage {
@@ -154,10 +160,11 @@ impl Storage {
 }
 
 fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
-    match one_device(kernel.name(), inputs.iter().copied())? {
+    let device = one_device(kernel.name(), inputs.iter().copied())?;
+    device.part(kernel.name(), kernel.stage(), || match device {
         Device::Cpu => on_cpu(kernel, inputs, specs),
         Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
-    }
+    })
 }
 
 /// The device that all of the tensors, of which there is one at least, are on.
@@ -209,8 +216,7 @@ fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
     let inputs = cpu_views(inputs);
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    // As in `for_pieces`: other tasks may run on this thread meanwhile.
-    recording::set_for(true, || kernel.cpu(&inputs, &mut outputs))?;
+    open_to_others(|| kernel.cpu(&inputs, &mut outputs))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }
@@ -234,4 +240,45 @@ fn on_gpu<K: Kernel>(
     }
     let storages = buffers.into_iter().map(|b| Storage::Gpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adds 1 to each element.
+    struct Increment;
+
+    impl Update for Increment {
+        fn name(&self) -> &'static str {
+            "increment"
+        }
+
+        fn cpu(&self, _: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+            targets[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
+            Ok(())
+        }
+
+        fn gpu(&self, _: &Gpu, _: &[View<&GpuBuffer>], _: &[View<&GpuBuffer>]) -> Result<()> {
+            unreachable!("the test is on the CPU")
+        }
+    }
+
+    fn address(x: &Tensor) -> *const u8 {
+        cpu_views(&[x])[0].data.bytes().as_ptr()
+    }
+
+    #[test]
+    fn an_update_is_in_place_unless_the_memory_is_shared() -> Result<()> {
+        let mut x = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
+        let before = address(&x);
+        update(&Increment, &[], &mut [&mut x])?;
+        assert_eq!(address(&x), before);
+        let shared = x.reshape(&[2, 1])?;
+        update(&Increment, &[], &mut [&mut x])?;
+        assert_ne!(address(&x), before);
+        assert_eq!(shared.read_blocking::<f32>()?, [2.0, 3.0]);
+        assert_eq!(x.read_blocking::<f32>()?, [3.0, 4.0]);
+        Ok(())
+    }
 }

@@ -40,6 +40,7 @@
 //! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`], [`linear_cross_entropy`]: the ops of a
 //!   Mamba model, each with its gradient; [`selective_scan_step`] and [`Tensor::sample`] to decode with.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]: what to do with them.
+//! - [`profile()`]: where the time goes, op by op.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
 //! found and what it expected. Results do not depend on the number of threads, which is that of
@@ -56,6 +57,7 @@ mod kernel;
 mod ops;
 pub mod optim;
 mod pool;
+pub mod profile;
 mod recompute;
 mod recording;
 #[cfg(test)]
@@ -78,6 +80,8 @@ pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recom
 pub use ops::rms_norm::{add_rms_norm, rms_norm};
 pub use ops::sample::Sampling;
 pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_scan_step};
+#[cfg(not(target_family = "wasm"))]
+pub use profile::profile;
 pub use recompute::recompute;
 pub use tensor::Tensor;
 pub use wgpu;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use taipan::DType;
+
+use crate::machine::Dtype;
 
 /// Every field is a flag, and but for `config` and `resume` a key of the file. Nothing is here that was not
 /// said: what holds then is in [`settings`](super::settings).
@@ -161,27 +162,6 @@ pub struct Flags {
     #[arg(long, value_name = "FILE.toml")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-}
-
-/// The type of the weights.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    F32,
-    Bf16,
-    F16,
-    F64,
-}
-
-impl From<Dtype> for DType {
-    fn from(dtype: Dtype) -> DType {
-        match dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::Bf16 => DType::BF16,
-            Dtype::F16 => DType::F16,
-            Dtype::F64 => DType::F64,
-        }
-    }
 }
 
 /// How the learning rate goes.

@@ -17,13 +17,11 @@ mod tensorboard;
 use std::error::Error;
 use std::path::Path;
 
-use taipan::{DType, Device};
-
 pub use self::flags::Flags;
 use self::run::Run;
 use self::settings::Settings;
 pub use self::settings::show_defaults;
-use crate::Usage;
+use crate::machine;
 
 /// Train a model, or go on training it.
 pub fn train(flags: &Flags) -> Result<(), Box<dyn Error>> {
@@ -32,33 +30,13 @@ pub fn train(flags: &Flags) -> Result<(), Box<dyn Error>> {
         true => Settings::resumed(flags)?,
         false => Settings::new(flags)?,
     };
-    if let Some(threads) = settings.threads {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
-    }
-    let device = device(&settings)?;
+    machine::use_threads(settings.threads)?;
+    let device = machine::device(&settings.device, settings.dtype)?;
     let start = match flags.resume {
         true => start::resume(&settings, &device)?,
         false => start::begin(&settings, &device)?,
     };
     Run::new(settings, start)?.run()
-}
-
-/// The device that was asked for, if the weights can live there.
-fn device(settings: &Settings) -> Result<Device, Box<dyn Error>> {
-    let device = match settings.device.as_str() {
-        "cpu" => Device::Cpu,
-        "gpu" => Device::gpu()?,
-        "auto" => Device::best()?,
-        name => Device::gpu_named(name)?,
-    };
-    let dtype = DType::from(settings.dtype);
-    match device.supports(dtype) {
-        true => Ok(device),
-        false => {
-            let device = device.describe();
-            Err(Usage(format!("--dtype is {dtype}, which {device} does not have")).into())
-        }
-    }
 }
 
 /// Write a file so that it is there whole or as it was.

@@ -12,8 +12,9 @@ use taipan::optim::{Curve, Schedule};
 use taipan_lm::{Activations, Config, Preset, Recipe};
 use toml::{Table, Value};
 
-use super::flags::{Dtype, Flags, Shape, Time};
+use super::flags::{Flags, Shape, Time};
 use crate::Usage;
+use crate::machine::Dtype;
 
 /// What a run directory keeps of its settings, in the format of `--config`.
 pub const FILE: &str = "train.toml";

@@ -13,7 +13,7 @@ use super::{Dataset, Sources};
 use crate::{Error, Result, Tokenizer};
 
 /// Text that is tokenised at a time, by all threads; it decides on memory, not on results.
-const BATCH: usize = 2 << 20;
+const BATCH: usize = 1 << 20;
 
 impl Dataset {
     /// Tokenise `sources` into `directory`, replacing what was built there before, and open the result.
@@ -51,6 +51,11 @@ impl Dataset {
             }
         }
         parts.write(&pieces)?;
+        if split.held_out > 0.0 && parts.held_out.counts.tokens == 0 {
+            let bytes = parts.train.counts.bytes;
+            let why = format!("{bytes} bytes of text, expected enough to hold out a part of it");
+            return Err(Error::invalid("data", why));
+        }
         parts.finish(directory)?;
         Dataset::open(directory)
     }
@@ -169,14 +174,15 @@ impl PartWriter {
     }
 
     fn write(&mut self, ids: &[u32], lengths: &[usize]) -> Result<()> {
-        for id in ids {
-            self.tokens.write(&id.to_le_bytes()[..self.width])?;
-        }
+        let width = self.width;
+        let bytes: Vec<u8> =
+            ids.iter().flat_map(|id| id.to_le_bytes().into_iter().take(width)).collect();
+        self.tokens.write(&bytes)?;
         if let Some(file) = &mut self.lengths {
-            for length in lengths {
-                let length = u16::try_from(*length).expect("a piece is shorter than 2¹⁶ bytes");
-                file.write(&length.to_le_bytes())?;
-            }
+            let length = |length: &usize| {
+                u16::try_from(*length).expect("a piece is shorter than 2¹⁶ bytes").to_le_bytes()
+            };
+            file.write(&lengths.iter().flat_map(length).collect::<Vec<u8>>())?;
         }
         self.counts.tokens += ids.len() as u64;
         Ok(())

@@ -64,3 +64,42 @@ pub(super) fn hash(words: &[u64]) -> u64 {
         z ^ z >> 31
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_permutation_takes_everything_somewhere_else() {
+        for count in (1..70).chain([255, 256, 257, 1000]) {
+            for key in 0..5 {
+                let places: BTreeSet<u64> = (0..count).map(|i| permuted(i, count, key)).collect();
+                assert!(places.len() as u64 == count && places.last() == Some(&(count - 1)));
+            }
+        }
+        let largest = (0..100).map(|i| permuted(u64::MAX - 1 - i, u64::MAX, 1));
+        assert_eq!(largest.collect::<BTreeSet<_>>().len(), 100, "nothing overflows");
+    }
+
+    #[test]
+    fn every_epoch_and_seed_has_its_own_order_and_its_own_cut() {
+        let (tokens, blocks) = (64 * 40 + 7, 40);
+        let (mut cuts, mut orders) = (BTreeSet::new(), BTreeSet::new());
+        for seed in 0..10 {
+            let order = Order { seed, rows: 5, len: 64 };
+            assert_eq!(order.blocks(tokens), blocks);
+            for epoch in 0..10 {
+                let number = |i: u64| epoch * blocks + i;
+                let places =
+                    (0..blocks).map(number).map(|n| order.place(tokens, n / 5, n as usize % 5));
+                let places: Vec<u64> = places.collect();
+                let shift = places.iter().map(|place| (place + tokens - places[0]) % tokens);
+                orders.insert(shift.collect::<Vec<_>>());
+                cuts.insert(places.into_iter().collect::<BTreeSet<_>>());
+            }
+        }
+        assert_eq!(orders.len(), 100, "wherever it is cut");
+        assert!(cuts.len() > 90, "of 2567 cuts, two in a hundred are seldom the same");
+    }
+}

@@ -105,7 +105,8 @@ impl Sources {
     pub fn find<P: AsRef<Path>>(names: impl IntoIterator<Item = P>) -> Result<Sources> {
         let mut search = Search::default();
         for name in names {
-            let (name, before) = (name.as_ref(), search.found.documents.len());
+            let name = name.as_ref();
+            let before = (search.found.documents.len(), search.found.skipped.len());
             let shown = name.display().to_string();
             let pattern = name.to_str().filter(|name| name.contains(['*', '?', '[']));
             match (fs::metadata(name), pattern) {
@@ -117,8 +118,9 @@ impl Sources {
                 }
                 (Err(error), None) => return Err(Error::io(name)(error)),
             }
-            let repeated = search.found.skipped.iter().any(|file| file.reason == Reason::Repeated);
-            if search.found.documents.len() == before && !repeated {
+            let skipped = &search.found.skipped[before.1..];
+            let repeated = skipped.iter().any(|file| file.reason == Reason::Repeated);
+            if search.found.documents.len() == before.0 && !repeated {
                 return Err(Error::invalid(shown, "no text files found"));
             }
         }

@@ -48,7 +48,7 @@ impl Split {
         }
         let goal = match fraction {
             0.0 => 0,
-            _ => ((fraction * total as f64) as u64).max(self.least.min(total / 2)),
+            _ => ((fraction * total as f64) as u64).max(self.least.min(total / 2)).max(1),
         };
         let mut missing = goal;
         let mut held_out = vec![false; sizes.len()];

@@ -4,7 +4,7 @@
 //! key and counts in 32 bits.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
@@ -31,29 +31,24 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
         let least = tokens.len() + 1;
         return Err(refuse(format!("{vocab_size} tokens, expected {least} or more")));
     }
-    let mut ids: HashMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
-    let mut words = words(sources, &ids)?;
+    let mut words = words(sources)?;
     let mut pairs = Pairs::default();
     for (index, word) in words.iter().enumerate() {
         pairs.add(index, word);
     }
     pairs.queue_changed();
-    let (mut merges, mut merged) = (Vec::new(), HashSet::new());
+    let mut merges = Vec::new();
     while tokens.len() < vocab_size {
         let Some(pair) = pairs.most_frequent() else {
             let found = tokens.len();
             return Err(refuse(format!("the text gives {found} tokens, expected {vocab_size}")));
         };
+        // A token that is not there yet: what is joined inside a string does not depend on what is around
+        // it, so no two pairs make the same.
+        let new = tokens.len() as u32;
         let parts = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
-        let joined = parts.concat();
-        // A pair comes again when one of its tokens is made in another way, and then its rule exists.
-        if merged.insert(pair) {
-            merges.push(parts);
-        }
-        let new = *ids.entry(joined.clone()).or_insert(tokens.len() as u32);
-        if new as usize == tokens.len() {
-            tokens.push(joined);
-        }
+        tokens.push(parts.concat());
+        merges.push(parts);
         for index in pairs.words_of(pair) {
             pairs.remove(index, &words[index]);
             merge(&mut words[index].tokens, pair, new);
@@ -64,8 +59,8 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
     Ok(Bpe { tokens, merges, special: SPECIAL })
 }
 
-/// The distinct words of the text, in the order of the alphabet.
-fn words(sources: &Sources, ids: &HashMap<String, u32>) -> Result<Vec<Word>> {
+/// The distinct words of the text, in any order: only sums over them count.
+fn words(sources: &Sources) -> Result<Vec<Word>> {
     let splitter = ByteLevel::default().add_prefix_space(false);
     let mut counts: HashMap<String, u64> = HashMap::new();
     for section in sources.whole() {
@@ -82,11 +77,12 @@ fn words(sources: &Sources, ids: &HashMap<String, u32>) -> Result<Vec<Word>> {
             }
         }
     }
-    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
-    counts.sort_unstable();
-    let id = |c: char| ids[c.encode_utf8(&mut [0; 4]) as &str];
-    let word =
-        |(word, count): (String, u64)| Word { tokens: word.chars().map(id).collect(), count };
+    let ids = byte_level::alphabet().into_iter().zip(SPECIAL.len() as u32..);
+    let ids: HashMap<char, u32> = ids.collect();
+    let word = |(word, count): (String, u64)| Word {
+        tokens: word.chars().map(|c| ids[&c]).collect(),
+        count,
+    };
     Ok(counts.into_iter().map(word).collect())
 }
 
@@ -131,14 +127,13 @@ impl Pairs {
         }
     }
 
-    /// One that occurs at least twice, or nothing is gained.
+    /// One that occurs at least twice, or nothing is gained. Counts never rise again: new pairs have a new token.
     fn most_frequent(&mut self) -> Option<Pair> {
         loop {
             let (queued, Reverse(pair)) = self.queue.pop()?;
             let count = self.places.get(&pair).map_or(0, |places| places.count);
             match count {
-                0 => _ = self.places.remove(&pair),
-                1 => {}
+                0 | 1 => _ = self.places.remove(&pair),
                 _ if count == queued => return Some(pair),
                 _ => self.queue.push((count, Reverse(pair))),
             }

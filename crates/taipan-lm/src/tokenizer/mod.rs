@@ -33,7 +33,7 @@ enum Kind {
 }
 
 impl Tokenizer {
-    /// The id of a byte is its value. Id 0, the byte NUL, which text does not have, is the end of a
+    /// The id of a byte is its value. Id 0, the byte NUL, which text hardly ever has, is the end of a
     /// document.
     pub fn bytes() -> Tokenizer {
         Tokenizer(Kind::Bytes)

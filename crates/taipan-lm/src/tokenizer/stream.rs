@@ -3,10 +3,8 @@
 use super::Tokenizer;
 use crate::Result;
 
-/// A character has at most four bytes: a token after which four more did not complete one is no text.
-const PATIENCE: usize = 4;
-
-/// Text of tokens that arrive one by one; characters are shown when they are whole.
+/// Text of tokens that arrive one by one; characters are shown when they are whole. What is no text, and U+FFFD
+/// itself, is shown with the next character that is.
 ///
 /// ```
 /// let tokenizer = taipan_lm::Tokenizer::bytes();
@@ -33,7 +31,7 @@ impl<'a> TextStream<'a> {
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = self.unseen()?;
-        if text.ends_with(char::REPLACEMENT_CHARACTER) && self.ids.len() - self.shown <= PATIENCE {
+        if text.ends_with(char::REPLACEMENT_CHARACTER) {
             return Ok(String::new());
         }
         // A token's text may depend on the one before, as its space does.

@@ -2,10 +2,16 @@
 
 use rayon::prelude::*;
 
-use crate::recording;
+use crate::{profile, recording};
 
 /// Elements below which a second thread costs more than it brings.
 pub(crate) const GRAIN: usize = 1 << 14;
+
+/// Run `f`, which waits for rayon's threads. Meanwhile this one may be given other tasks, which are none of a
+/// `no_grad` or a profile here.
+pub(crate) fn open_to_others<R>(f: impl FnOnce() -> R) -> R {
+    recording::set_for(true, || profile::paused(f))
+}
 
 /// Call `f(start, piece)` for each `len`-long piece of `out`, in parallel; `start` is the index
 /// of the piece's first element.
@@ -14,9 +20,7 @@ pub(crate) fn for_pieces<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
     if out.len() <= len || rayon::current_num_threads() == 1 {
         out.chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
     } else {
-        // While it waits, rayon may give this thread other tasks, which are none of a `no_grad`
-        // here.
-        recording::set_for(true, || {
+        open_to_others(|| {
             out.par_chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
         });
     }
@@ -28,7 +32,6 @@ pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Sen
     if work < GRAIN || tasks.len() == 1 || rayon::current_num_threads() == 1 {
         tasks.into_iter().for_each(f);
     } else {
-        // As above.
-        recording::set_for(true, || tasks.into_par_iter().for_each(f));
+        open_to_others(|| tasks.into_par_iter().for_each(f));
     }
 }

@@ -44,6 +44,9 @@ impl Gpu {
         let (features, limits) = match capabilities {
             Capabilities::Full => {
                 let gainful = Features::SHADER_F16 | Features::SUBGROUP | Features::PIPELINE_CACHE;
+                // For profiles.
+                #[cfg(not(target_family = "wasm"))]
+                let gainful = gainful | super::clock::FEATURES;
                 (adapter.features() & gainful, adapter.limits())
             }
             Capabilities::WebGpu => (Features::empty(), Limits::default()),

@@ -230,7 +230,14 @@ impl Gpu {
 
     /// A copy of `data`.
     pub(crate) fn upload(&self, op: &'static str, data: &[u8]) -> Result<GpuBuffer> {
-        let target = self.scratch(op, data.len())?;
+        self.part("upload", "", || {
+            let target = self.scratch(op, data.len())?;
+            self.write(op, &target, data)?;
+            Ok(target)
+        })
+    }
+
+    fn write(&self, op: &'static str, target: &GpuBuffer, data: &[u8]) -> Result<()> {
         // Writes come before all that is not yet submitted, some of which may still read what the
         // buffer held before.
         lock(&self.0.recorder).submit(&self.0);
@@ -251,8 +258,12 @@ impl Gpu {
                 let _ = self.0.device.poll(wgpu::PollType::wait_indefinitely());
             }
         }
-        self.check(op)?;
-        Ok(target)
+        // Otherwise the copy is part of the next submission.
+        #[cfg(not(target_family = "wasm"))]
+        if crate::profile::is_on() {
+            self.settle();
+        }
+        self.check(op)
     }
 
     /// An error that names the limit if a tensor of this size is too large.

@@ -35,6 +35,8 @@
 
 mod adapter;
 mod buffer;
+#[cfg(not(target_family = "wasm"))]
+mod clock;
 mod complaint;
 #[cfg(not(target_family = "wasm"))]
 mod disk;

@@ -3,12 +3,15 @@
 use wgpu::{BufferAddress, BufferUsages};
 
 use super::Inner;
+#[cfg(not(target_family = "wasm"))]
+use super::clock::Clock;
 use super::fault::scoped;
+use crate::profile;
 
 /// Launches are submitted at the latest when there are so many, or when they are so much work, in
 /// multiply-adds: a batch keeps the device busy while the next is recorded, and should be far from what a
 /// watchdog takes for a hang.
-const BATCH: usize = 128;
+pub(super) const BATCH: usize = 128;
 const BATCH_WORK: u64 = 1 << 34;
 
 /// Batches that may wait for the device before recording waits for them.
@@ -24,11 +27,16 @@ pub(super) const MOST_PARAMS: usize = 1024;
 /// Room for the parameters of a batch.
 const ARENA: usize = 128 << 10;
 
+/// What is recorded, and the pass that is open in it.
+type Batch = (wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>);
+
 pub(super) struct Recorder {
     /// The encoder and its pass, once there is something to record.
-    batch: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
+    batch: Option<Batch>,
     recorded: usize,
     recorded_work: u64,
+    #[cfg(not(target_family = "wasm"))]
+    clock: Option<Clock>,
     #[cfg(not(target_family = "wasm"))]
     in_flight: std::collections::VecDeque<wgpu::SubmissionIndex>,
     /// The parameters of what is recorded, as the device will see them in `arena`.
@@ -91,6 +99,8 @@ impl Recorder {
             recorded: 0,
             recorded_work: 0,
             #[cfg(not(target_family = "wasm"))]
+            clock: Clock::new(device),
+            #[cfg(not(target_family = "wasm"))]
             in_flight: Default::default(),
             params: Vec::new(),
             arena,
@@ -110,6 +120,8 @@ impl Recorder {
         if self.recorded >= BATCH || self.params.len() + dispatch.params.len() > ARENA {
             self.submit(gpu);
         }
+        #[cfg(not(target_family = "wasm"))]
+        self.mark(gpu);
         let at = self.params.len() as u32;
         self.params.extend_from_slice(dispatch.params);
         self.params.resize(self.params.len().next_multiple_of(ALIGNMENT), 0);
@@ -134,6 +146,8 @@ impl Recorder {
         if self.recorded >= BATCH {
             self.submit(gpu);
         }
+        #[cfg(not(target_family = "wasm"))]
+        self.mark(gpu);
         self.recorded += 1;
         let encoder = self.outside_pass(gpu);
         encoder.copy_buffer_to_buffer(from.0, from.1, to.0, to.1, size);
@@ -146,6 +160,19 @@ impl Recorder {
         self.outside_pass(gpu).clear_buffer(complaints, 0, None);
     }
 
+    /// Let the device write down when it comes to what is recorded next, if that or something before it in
+    /// the batch is measured.
+    #[cfg(not(target_family = "wasm"))]
+    fn mark(&mut self, gpu: &Inner) {
+        let Some(clock) = &mut self.clock else { return };
+        let entry = profile::entry();
+        if entry.is_some() || clock.is_running() {
+            let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
+            *pass = None; // ends it
+            clock.mark(encoder, entry);
+        }
+    }
+
     fn outside_pass(&mut self, gpu: &Inner) -> &mut wgpu::CommandEncoder {
         let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
         *pass = None; // ends it
@@ -153,21 +180,34 @@ impl Recorder {
     }
 
     pub(super) fn submit(&mut self, gpu: &Inner) {
-        let Some((encoder, pass)) = self.batch.take() else { return };
+        if let Some(batch) = self.batch.take() {
+            profile::part("submit", "", || self.submit_batch(gpu, batch));
+        }
+    }
+
+    fn submit_batch(&mut self, gpu: &Inner, (mut encoder, pass): Batch) {
         let submission = scoped(&gpu.device, wgpu::ErrorFilter::Validation, |_| {
             drop(pass);
+            #[cfg(not(target_family = "wasm"))]
+            let measured = self.clock.as_mut().and_then(|clock| clock.finish(&mut encoder));
+            #[cfg(target_family = "wasm")]
+            let measured = ();
             if !self.params.is_empty() {
                 // Seen by this submission and after the earlier ones: the queue keeps the order.
                 gpu.queue.write_buffer(&self.arena, 0, &self.params);
             }
-            gpu.queue.submit([encoder.finish()])
+            (gpu.queue.submit([encoder.finish()]), measured)
         });
         self.params.clear();
         (self.recorded, self.recorded_work) = (0, 0);
         self.submissions += 1;
-        let Ok(_submission) = submission.map_err(|why| gpu.faults.fail(why)) else { return };
+        let submission = submission.map_err(|why| gpu.faults.fail(why));
+        let Ok((_submission, _measured)) = submission else { return };
         #[cfg(not(target_family = "wasm"))]
         {
+            if let Some(Err(why)) = _measured.map(|measured| measured.report(gpu)) {
+                gpu.faults.fail(why);
+            }
             self.in_flight.push_back(_submission);
             if self.in_flight.len() > IN_FLIGHT {
                 // A device that is lost is reported by its own callback.

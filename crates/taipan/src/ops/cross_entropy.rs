@@ -140,6 +140,10 @@ impl Kernel for CrossEntropyGrad {
         OP
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         Ok(vec![inputs[0].clone()])
     }

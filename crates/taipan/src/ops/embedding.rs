@@ -125,6 +125,10 @@ impl Kernel for EmbeddingGrad {
         OP
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
         Ok(vec![self.table.clone()])
     }

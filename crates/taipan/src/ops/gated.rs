@@ -106,6 +106,10 @@ impl Kernel for GatedGrad {
         OP
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         Ok(vec![inputs[1].clone(), inputs[2].clone()])
     }

@@ -303,6 +303,10 @@ impl Kernel for MaxGrad {
         "max"
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         Ok(vec![inputs[1].clone()])
     }

@@ -263,6 +263,10 @@ impl Kernel for RmsNormGrad {
         self.name
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let (dy, s, weight) = (inputs[0], inputs[1], inputs[2]);
         let dx = (dy.dtype() != s.dtype()).then(|| dy.clone());

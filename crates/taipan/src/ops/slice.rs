@@ -96,6 +96,10 @@ impl Kernel for SliceGrad {
         "slice"
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let mut shape = inputs[0].shape().to_vec();
         shape[self.dim] = self.len;

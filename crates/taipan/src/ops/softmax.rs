@@ -79,6 +79,10 @@ impl Kernel for SoftmaxGrad {
         "softmax"
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         Ok(vec![inputs[0].clone()])
     }

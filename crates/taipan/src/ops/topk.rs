@@ -125,6 +125,10 @@ impl Kernel for TopKGrad {
         "topk"
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
         Ok(vec![self.0.clone()])
     }

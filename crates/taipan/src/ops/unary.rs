@@ -130,6 +130,10 @@ impl Kernel for UnaryGrad {
         self.0.name()
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         ensure!(self.name(), inputs.iter().all(|i| *i == inputs[0]), "{inputs:?} differ");
         Ok(vec![inputs[0].clone()])

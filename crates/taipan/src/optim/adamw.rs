@@ -111,8 +111,10 @@ pub struct Status {
 /// AdamW (Loshchilov & Hutter 2019): Adam with weight decay beside the gradient, here with clipping by
 /// the global norm and a loss scale, all of it on the device.
 ///
-///     m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²      m̂ = m/(1−β₁ᵗ)      v̂ = v/(1−β₂ᵗ)
-///     θ = θ·(1 − lr·weight_decay) − lr·m̂/(√v̂ + eps)
+/// ```text
+/// m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²      m̂ = m/(1−β₁ᵗ)      v̂ = v/(1−β₂ᵗ)
+/// θ = θ·(1 − lr·weight_decay) − lr·m̂/(√v̂ + eps)
+/// ```
 ///
 /// The moments `m` and `v` are f32 for parameters in f16, bf16 and f32, and f64 in f64. For one in f16 or
 /// bf16 a master copy in f32 is kept: it is what steps change, and the parameter is its rounded copy.

@@ -42,9 +42,11 @@ pub(super) const GREATEST_SCALE: f64 = (1 << 24) as f64;
 
 /// From the sums of squares, the new record, loss scale and plan:
 ///
-///     norm = √(Σ sums)/scale
-///     finite:  t += 1;  factor = min(1, max_norm/(norm + 1e-6))/scale;  every growth_interval steps scale *= 2
-///     else:    skipped += 1;  scale /= 2
+/// ```text
+/// norm = √(Σ sums)/scale
+/// finite:  t += 1;  factor = min(1, max_norm/(norm + 1e-6))/scale;  every growth_interval steps scale *= 2
+/// else:    skipped += 1;  scale /= 2
+/// ```
 ///
 /// A norm whose square is beyond the range of the moments counts as infinite: it would leave infinities in `v`.
 pub(super) struct Decide {

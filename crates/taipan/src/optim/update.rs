@@ -15,8 +15,10 @@ use super::decide::plan;
 
 /// With `g` the gradient times the plan's factor, for each element:
 ///
-///     m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²
-///     θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
+/// ```text
+/// m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²
+/// θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
+/// ```
 ///
 /// The difference is rounded where it is small: `1 − decay` in f32 would keep few digits of a decay.
 pub(super) struct AdamWUpdate {

@@ -71,7 +71,10 @@ impl Tensor {
         );
         device.ensure_type(OP, T::DTYPE)?;
         let storage = match device {
-            Device::Cpu => Storage::Cpu(Arc::new(CpuBuffer::from_slice(OP, data)?)),
+            Device::Cpu => {
+                let buffer = device.part(OP, "", || CpuBuffer::from_slice(OP, data))?;
+                Storage::Cpu(Arc::new(buffer))
+            }
             Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?)),
         };
         Ok(Tensor::of(spec, storage))
@@ -114,7 +117,6 @@ impl Tensor {
         };
         let spec = Spec::new(op, shape, dtype)?;
         device.ensure_type(op, dtype)?;
-        let buffer = gpu.scratch(op, spec.bytes())?;
         let mut word = [0; 4];
         with_dtype!(dtype, T: Element => {
             let element = value.to::<T>();
@@ -122,7 +124,11 @@ impl Tensor {
                 part.copy_from_slice(&bytemuck::bytes_of(&element)[..part.len()])
             })
         });
-        gpu.fill(op, &buffer, u32::from_le_bytes(word))?;
+        let buffer = gpu.part(op, "", || {
+            let buffer = gpu.scratch(op, spec.bytes())?;
+            gpu.fill(op, &buffer, u32::from_le_bytes(word))?;
+            Ok(buffer)
+        })?;
         Ok(Tensor::of(spec, Storage::Gpu(Arc::new(buffer))))
     }
 
@@ -137,12 +143,15 @@ impl Tensor {
         use crate::cpu::threads::{GRAIN, for_pieces};
         let spec = Spec::new(op, shape, dtype)?;
         device.ensure_type(op, dtype)?;
-        let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-        with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
-            for (i, x) in piece.iter_mut().enumerate() {
-                *x = f(start + i).to();
-            }
-        }));
+        let buffer = Device::Cpu.part(op, "", || {
+            let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
+            with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
+                for (i, x) in piece.iter_mut().enumerate() {
+                    *x = f(start + i).to();
+                }
+            }));
+            Ok(buffer)
+        })?;
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
     }
 
@@ -193,7 +202,7 @@ impl Tensor {
             #[cfg(not(target_family = "wasm"))]
             (Storage::Gpu(buffer), _) => {
                 let mut host = CpuBuffer::scratch(OP, self.spec.bytes())?;
-                pollster::block_on(buffer.read(OP, host.bytes_mut()))?;
+                from.part("read", "", || pollster::block_on(buffer.read(OP, host.bytes_mut())))?;
                 let host = Tensor::of(self.spec.clone(), Storage::Cpu(Arc::new(host)));
                 host.to(device)?.storage
             }
@@ -260,7 +269,7 @@ impl Tensor {
     /// [`read`](Tensor::read) for native callers; absent on the web, where nothing may block.
     #[cfg(not(target_family = "wasm"))]
     pub fn read_blocking<T: Element>(&self) -> Result<Vec<T>> {
-        pollster::block_on(self.read())
+        self.device().part("read", "", || pollster::block_on(self.read()))
     }
 
     /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the web, like

@@ -1,6 +1,7 @@
 //! How kernels are launched: more workgroups than one dimension of a dispatch has, few
 //! submissions, few pipelines.
 
+use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{Activation, DType, Device, Result, Tensor, concat, linear};
 
 use crate::{floats, fresh, read, shared};
@@ -253,5 +254,36 @@ fn a_linear_layer_is_few_pipelines() -> Result<()> {
             assert_eq!(gpu.work().pipelines, pipelines, "{dtype}: {other:?} after {first:?}");
         }
     }
+    Ok(())
+}
+
+/// Two launches per parameter and one that decides; in place; nothing is submitted, let alone read; parameters of all sizes
+/// share pipelines.
+#[test]
+fn a_step_of_the_optimiser_stays_on_the_device() -> Result<()> {
+    let Some(gpu) = fresh() else { return Ok(()) };
+    let device = &Device::Gpu(gpu.clone());
+    let leaf = |n: usize| Ok(Tensor::ones(&[n], DType::F32, device)?.tracked());
+    let mut parameters = (1..=9).map(|i| leaf(i * i * 100)).collect::<Result<Vec<_>>>()?;
+    let groups: Vec<_> = parameters.iter().map(|p| (p, Group::default())).collect();
+    let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
+    let mut adamw = AdamW::new(options, &groups)?;
+    let mut grads = taipan::Grads::default();
+    for parameter in &parameters {
+        grads.accumulate(parameter.backward_from(&parameter.exp()?.detached())?)?;
+    }
+    let buffers = |parameters: &[Tensor]| -> Result<Vec<taipan::wgpu::Buffer>> {
+        parameters.iter().map(|p| Ok(p.wgpu_buffer()?.clone())).collect()
+    };
+    let before = buffers(&parameters)?;
+    let start = gpu.work();
+    for _ in 0..2 {
+        adamw.step(0.1, &mut parameters.iter_mut().collect::<Vec<_>>(), &grads)?;
+    }
+    let end = gpu.work();
+    assert_eq!(end.launches - start.launches, 2 * (2 * 9 + 1));
+    assert_eq!(end.submissions, start.submissions);
+    assert_eq!(end.pipelines - start.pipelines, 3);
+    assert!(buffers(&parameters)? == before, "in place");
     Ok(())
 }

@@ -13,6 +13,7 @@ mod interop;
 mod launches;
 mod pieces;
 mod places;
+mod profile;
 mod repeat;
 
 use std::path::Path;

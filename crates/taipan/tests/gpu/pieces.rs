@@ -1,6 +1,7 @@
 //! Tensors larger than a binding, on a device whose bindings are small.
 
 use half::f16;
+use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{
     Activation, DType, Device, Result, Tensor, Weight, concat, embedding, gpu::Gpu, linear,
     linear_cross_entropy,
@@ -168,6 +169,34 @@ fn products_with_a_large_weight() -> Result<()> {
         let (got, want) = (value(&Device::Gpu(gpu.clone())), value(&Device::Cpu));
         let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(got.len() == m * v && off < 1e-4, "off by {off}");
+    }
+    Ok(())
+}
+
+/// Each element takes its first step, of `lr` against the sign of its gradient, and the norm counts all of them; f16 with a
+/// master copy, too, and after a copy for a clone's sake.
+#[test]
+fn a_step_of_the_optimiser() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let device = &Device::Gpu(gpu);
+    let a = values(7);
+    let norm = a.iter().map(|a| (*a as f64).powi(2)).sum::<f64>().sqrt();
+    for dtype in [DType::F32, DType::F16].into_iter().filter(|&dtype| device.supports(dtype)) {
+        let grad = Tensor::new(&a, &[LEN], device)?.cast(dtype)?;
+        let mut w = Tensor::ones(&[LEN], dtype, device)?.tracked();
+        let clone = w.clone();
+        let options = AdamWOptions { eps: 1e-12, ..AdamWOptions::default() };
+        let mut adamw = AdamW::new(options, &[(&w, Group::without_decay())])?;
+        let grads = w.backward_from(&grad)?;
+        adamw.step(0.25, &mut [&mut w], &grads)?;
+        expect(&clone.cast(DType::F32)?, std::iter::repeat_n(1.0, LEN));
+        let got = adamw.status_blocking()?.norm;
+        assert!((got / norm - 1.0).abs() < 1e-3, "{got}, want {norm}");
+        let near = |x: f32| (x * 1024.0).round() / 1024.0;
+        let moved = read(&w.cast(DType::F32)?).into_iter().map(near);
+        let want = a.iter().map(|a| if *a == 0.0 { 1.0 } else { 1.0 - 0.25 * a.signum() });
+        let wrong = moved.zip(want).position(|(got, want)| got != want);
+        assert_eq!((w.len(), wrong), (LEN, None));
     }
     Ok(())
 }

@@ -214,6 +214,10 @@ impl Kernel for Conv1dGrad {
         OP
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let others = [self.0.bias, self.0.window].into_iter().flatten();
         Ok([0, 1].into_iter().chain(others).map(|i| inputs[i].clone()).collect())

@@ -121,7 +121,8 @@ fn grad_pre(
                 &View { spec: &dy.spec, data: &**dy_buffer },
                 &View { spec: &kept.spec, data: &**kept_buffer },
             ];
-            grad_on_gpu(OP, gpu, function, inputs, &View { spec: &spec, data: &buffer })?;
+            let out = View { spec: &spec, data: &buffer };
+            gpu.part(OP, "grad_pre", || grad_on_gpu(OP, gpu, function, inputs, &out))?;
             Ok((Tensor::of(spec, Storage::Gpu(Arc::new(buffer))), None))
         }
         _ => Ok(match overwrite(kept, dy, function) {
@@ -145,7 +146,7 @@ fn overwrite(
     with_dtype!(kept.spec.dtype(), T: Float => {
         let wide = (T::as_acc_mut(buffer.of_mut::<T>()), T::as_acc(dy.of::<T>()));
         let (Some(values), Some(dy)) = wide else { return Err(kept) };
-        for_pieces(values, GRAIN, |start, values| {
+        let piece = |start: usize, values: &mut [_]| {
             const BLOCK: usize = 1024;
             let mut block = [<T as Float>::Acc::ZERO; BLOCK];
             for (i, values) in values.chunks_mut(BLOCK).enumerate() {
@@ -153,7 +154,8 @@ fn overwrite(
                 block.copy_from_slice(values);
                 function.slope(block, &dy[start + i * BLOCK..][..values.len()], values);
             }
-        });
+        };
+        Device::Cpu.part(OP, "grad_pre", || for_pieces(values, GRAIN, piece));
     });
     Ok(kept)
 }
@@ -212,6 +214,10 @@ struct InputGrad {
 impl Kernel for InputGrad {
     fn name(&self) -> &'static str {
         OP
+    }
+
+    fn stage(&self) -> &'static str {
+        "dx"
     }
 
     fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
@@ -288,6 +294,10 @@ struct WeightGrad {
 impl Kernel for WeightGrad {
     fn name(&self) -> &'static str {
         OP
+    }
+
+    fn stage(&self) -> &'static str {
+        "dw"
     }
 
     fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
@@ -387,6 +397,10 @@ struct BiasGrad {
 impl Kernel for BiasGrad {
     fn name(&self) -> &'static str {
         OP
+    }
+
+    fn stage(&self) -> &'static str {
+        "dbias"
     }
 
     fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {

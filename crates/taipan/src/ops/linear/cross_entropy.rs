@@ -211,6 +211,10 @@ impl Kernel for LinearCrossEntropyGrad {
         OP
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let needed = (0..2).filter(|&i| self.needs[i]);
         Ok(needed.map(|i| inputs[i].clone()).collect())

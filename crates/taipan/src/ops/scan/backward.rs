@@ -39,6 +39,10 @@ impl Kernel for ScanGrad {
         OP
     }
 
+    fn stage(&self) -> &'static str {
+        "backward"
+    }
+
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let starts = self.0.index(Optional::Starts);
         let floats = (0..self.0.inputs()).filter(|i| Some(*i) != starts);

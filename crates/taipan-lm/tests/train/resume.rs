@@ -1,8 +1,6 @@
 //! A run that was interrupted leaves the same bytes as one that was not.
 
-mod harness;
-
-use harness::{Run, files, steps};
+use crate::harness::{Run, files, steps};
 use taipan::{DType, Device};
 use taipan_lm::Recipe;
 

@@ -1,4 +1,5 @@
 //! A small run in a directory of its own.
+#![allow(dead_code)] // not every test uses all of it
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use taipan_lm::{Config, Mamba, Recipe, StepReport, Tokenizer, Trainer};
 use tempfile::TempDir;
 
 pub struct Run {
-    directory: TempDir,
+    pub directory: TempDir,
     pub config: Config,
     pub dtype: DType,
     pub device: Device,

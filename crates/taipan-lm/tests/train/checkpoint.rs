@@ -1,10 +1,8 @@
 //! Checkpoints: which there are, and which are refused.
 
-mod harness;
-
 use std::fs;
 
-use harness::{Run, TEXT, files, steps};
+use crate::harness::{Run, TEXT, files, steps};
 use taipan::optim::Schedule;
 use taipan_lm::data::Dataset;
 use taipan_lm::{Activations, Recipe, Tokenizer, Trainer, best_checkpoint, checkpoints};
@@ -64,6 +62,8 @@ fn the_last_in_number_is_resumed_and_what_a_kill_left_is_removed() {
     let unfinished = run.path().join("checkpoint-11.tmp-123");
     fs::create_dir(&unfinished).unwrap();
     fs::write(unfinished.join("model.safetensors"), "half of it").unwrap();
+    fs::write(run.path().join("model.safetensors.tmp-123"), "half of it").unwrap();
+    fs::write(run.checkpoint(1).join("trainer.json.tmp-123"), "{").unwrap();
     fs::write(run.path().join("notes.tmp-1"), "the user's own").unwrap();
     fs::create_dir(run.path().join("checkpoint-012")).unwrap();
 
@@ -72,6 +72,7 @@ fn the_last_in_number_is_resumed_and_what_a_kill_left_is_removed() {
     let expected =
         ["checkpoint-012", "checkpoint-1", "checkpoint-10", "checkpoint-2", "notes.tmp-1"];
     assert_eq!(run.names(), expected);
+    assert!(files(&run.checkpoint(1)).keys().eq(files(&run.checkpoint(2)).keys()));
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Models in Hugging Face's layout, there and back.
 
-mod harness;
-
 use std::fs;
 use std::path::Path;
 
-use harness::{Run, files};
+use crate::harness::{Run, files};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::{Safetensors, Stored, write};
 use taipan_lm::{Batch, Config, Mamba, Tokenizer};
+
+type Tensors = Vec<(String, Tensor)>;
 
 fn batch() -> Batch {
     let ids: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 256).collect();
@@ -36,11 +36,11 @@ fn saved(config: impl FnOnce(&mut Config)) -> (Run, Mamba) {
 }
 
 /// Write the directory's tensors again, changed.
-fn rewrite(directory: &Path, change: impl FnOnce(&mut Vec<(String, Tensor)>)) {
+fn rewrite(directory: &Path, change: impl FnOnce(&mut Tensors)) {
     let path = directory.join("model.safetensors");
     let file = Safetensors::open(&path).unwrap();
     let tensor = |name: &str| (name.to_owned(), file.view(name).unwrap().tensor().unwrap());
-    let mut tensors: Vec<_> = file.names().map(tensor).collect();
+    let mut tensors: Tensors = file.names().map(tensor).collect();
     change(&mut tensors);
     write_tensors(&path, &tensors);
 }
@@ -146,12 +146,12 @@ fn original_names_and_a_tied_head_in_the_file_are_known() {
 #[test]
 fn other_tensors_are_refused_by_name() {
     let (run, _) = saved(|_| {});
-    let changed = |change: &dyn Fn(&mut Vec<(String, Tensor)>)| {
+    let changed = |change: &dyn Fn(&mut Tensors)| {
         run.model().save_pretrained(run.path(), &Tokenizer::bytes()).unwrap();
         rewrite(run.path(), change);
         open(run.path()).unwrap_err()
     };
-    let find = |tensors: &mut Vec<(String, Tensor)>, name: &str| {
+    let find = |tensors: &mut Tensors, name: &str| {
         tensors.iter().position(|(n, _)| n.contains(name)).unwrap()
     };
     let missing = changed(&|tensors| {
@@ -165,8 +165,13 @@ fn other_tensors_are_refused_by_name() {
     });
     assert_eq!(
         reshaped,
-        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4], expected [32, 1, 4]"
+        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] in a float"
     );
+    let integers = changed(&|tensors| {
+        let at = find(tensors, "layers.0.mixer.D");
+        tensors[at].1 = tensors[at].1.cast(DType::U32).unwrap();
+    });
+    assert_eq!(integers, "DIR: backbone.layers.0.mixer.D is [32] in u32, expected [32] in a float");
     let unknown = changed(&|tensors| {
         let extra = tensors[0].1.clone();
         tensors.push(("backbone.layers.2.mixer.D".into(), extra));

@@ -1,8 +1,6 @@
 //! Steps: they learn, and they are what their batches make them.
 
-mod harness;
-
-use harness::{Run, steps};
+use crate::harness::{Run, steps};
 use taipan::{DType, Tensor};
 use taipan_lm::{Mamba, Recipe};
 
@@ -110,7 +108,7 @@ fn an_evaluation_weighs_batches_by_their_targets() {
 fn a_loss_that_is_no_number_names_its_step() {
     let run = Run::new();
     let mut model = run.model();
-    let (data, tokenizer) = (run.data(harness::TEXT), taipan_lm::Tokenizer::bytes());
+    let (data, tokenizer) = (run.data(crate::harness::TEXT), taipan_lm::Tokenizer::bytes());
     for parameter in model.parameters_mut() {
         if parameter.name == "backbone.norm_f.weight" {
             parameter.tensor = parameter.tensor.detached().scale(f64::NAN).unwrap().tracked();

@@ -1,0 +1,246 @@
+//! `taipan bench`: how fast this machine trains.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Instant;
+
+use serde::Serialize;
+use taipan::optim::{AdamW, AdamWOptions, Group};
+use taipan::profile::Profile;
+use taipan::{DType, Device, Tensor};
+use taipan_lm::{Batch, Config, Mamba};
+
+use crate::machine::{self, Dtype};
+
+/// What to measure: a step of training with these sizes.
+#[derive(clap::Args)]
+pub struct Step {
+    /// Width of the model
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    d_model: usize,
+    /// Layers
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    n_layer: usize,
+    /// State of each channel
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    d_state: usize,
+    /// Tokens that the model knows
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    vocab_size: usize,
+    /// Rows of a batch
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    batch_size: usize,
+    /// Tokens of a row
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    block_size: usize,
+    /// Type of the weights
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    dtype: Dtype,
+    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name, see taipan devices
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// Threads of the CPU [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Steps to measure, of which the fastest counts
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    rounds: usize,
+    /// Show where the time of a step goes, op by op
+    #[arg(long)]
+    profile: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// The keys of `--json` are these fields.
+#[derive(Serialize)]
+struct Report {
+    device: String,
+    threads: usize,
+    dtype: String,
+    parameters: usize,
+    batch: [usize; 2],
+    /// Of the fastest step.
+    step_ms: f64,
+    tokens_per_second: f64,
+    /// What a product alone makes on the CPU, in the same minute: the measure of the machine.
+    product_gflops: f64,
+    /// The most memory that the program had, in bytes, where the system tells.
+    peak_memory: Option<u64>,
+    profile: Option<Table>,
+}
+
+#[derive(Serialize)]
+struct Table {
+    total_ms: f64,
+    parts: Vec<Part>,
+    /// What the parts add up to.
+    explained: f64,
+    #[serde(skip)]
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Part {
+    name: String,
+    calls: usize,
+    ms: f64,
+}
+
+/// Measure and print.
+pub fn step(flags: &Step) -> Result<(), Box<dyn Error>> {
+    machine::use_threads(flags.threads)?;
+    let device = machine::device(&flags.device, flags.dtype)?;
+    let mut training = Training::new(flags, &device)?;
+    let [m, k, n] = PRODUCT;
+    let random = |shape: &[usize]| Tensor::randn(shape, 1, DType::F32, &Device::Cpu);
+    let (a, b) = (random(&[m, k])?, random(&[k, n])?);
+    let (mut fastest, mut product) = (f64::INFINITY, f64::INFINITY);
+    let rounds = flags.rounds.max(1);
+    // The first compiles kernels, and fills the pool of memory.
+    training.step()?;
+    for _ in 0..rounds {
+        fastest = fastest.min(seconds(|| training.step().map(drop))?);
+        product = product.min(seconds(|| Ok(drop(a.matmul(&b)?)))?);
+    }
+    let peak_memory = peak_memory();
+    let profile = match flags.profile {
+        true => Some(Table::new(training.fastest_profile(rounds)?)),
+        false => None,
+    };
+    let report = Report {
+        device: device.describe(),
+        threads: rayon::current_num_threads(),
+        dtype: training.model.dtype().to_string(),
+        parameters: training.model.config().parameters(),
+        batch: [flags.batch_size, flags.block_size],
+        step_ms: 1e3 * fastest,
+        tokens_per_second: (flags.batch_size * flags.block_size) as f64 / fastest,
+        product_gflops: 2e-9 * PRODUCT.iter().product::<usize>() as f64 / product,
+        peak_memory,
+        profile,
+    };
+    Ok(crate::print(&match flags.json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => report.to_string(),
+    })?)
+}
+
+/// All that a step of training needs.
+struct Training {
+    model: Mamba,
+    adamw: AdamW,
+    batch: Batch,
+}
+
+impl Training {
+    fn new(flags: &Step, device: &Device) -> Result<Training, Box<dyn Error>> {
+        // Read as a file would be, so that nonsense is refused.
+        let config = Config::from_json(&format!(
+            r#"{{"model_type": "mamba", "hidden_size": {}, "num_hidden_layers": {}, "state_size": {}, "vocab_size": {}}}"#,
+            flags.d_model, flags.n_layer, flags.d_state, flags.vocab_size
+        ))
+        .map_err(|error| crate::Usage(error.to_string()))?;
+        let (rows, len) = (flags.batch_size, flags.block_size);
+        let tokens = rows.saturating_mul(len);
+        if !(1..=1 << 28).contains(&tokens) {
+            let why = format!("--batch-size times --block-size is {tokens}, expected 1 to 2^28");
+            return Err(crate::Usage(why).into());
+        }
+        // No two tokens in a row are alike, which would flatter the embedding.
+        let token = |i: usize| (i * 7919 % flags.vocab_size) as u32;
+        let batch = Batch {
+            rows,
+            len,
+            ids: (0..tokens).map(token).collect(),
+            targets: (1..=tokens).map(token).collect(),
+            // Documents begin somewhere, as in any text.
+            starts: (0..tokens).map(|i| u32::from(i % len == len / 2)).collect(),
+        };
+        let model = Mamba::new(&config, flags.dtype.into(), 1, device)?;
+        let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
+        let parameters: Vec<(&Tensor, Group)> =
+            model.parameters().into_iter().map(|p| (&p.tensor, Group::default())).collect();
+        let adamw = AdamW::new(options, &parameters)?;
+        Ok(Training { model, adamw, batch })
+    }
+
+    /// Forward, backward, clipping, update, and reading the loss: it waits for the device.
+    fn step(&mut self) -> Result<f64, Box<dyn Error>> {
+        let loss = self.model.loss(&self.batch)?;
+        let grads = loss.backward_from(&self.adamw.loss_scale().cast(loss.dtype())?)?;
+        let mut parameters: Vec<&mut Tensor> =
+            self.model.parameters_mut().into_iter().map(|p| &mut p.tensor).collect();
+        self.adamw.step(1e-4, &mut parameters, &grads)?;
+        let loss = loss.item()?;
+        self.adamw.status_blocking()?;
+        Ok(loss)
+    }
+
+    /// The profile of the fastest of some steps.
+    fn fastest_profile(&mut self, rounds: usize) -> Result<Profile, Box<dyn Error>> {
+        let mut fastest: Option<Profile> = None;
+        for _ in 0..rounds {
+            let (loss, profile) = taipan::profile(|| self.step());
+            loss?;
+            if fastest.as_ref().is_none_or(|fastest| profile.total < fastest.total) {
+                fastest = Some(profile);
+            }
+        }
+        Ok(fastest.expect("there is one round at least"))
+    }
+}
+
+/// `m`, `k`, `n` of the product that the machine is measured by.
+const PRODUCT: [usize; 3] = [2048, 256, 1024];
+
+fn seconds(f: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    let began = Instant::now();
+    f()?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// The most memory that this program had so far: Linux tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+impl Table {
+    fn new(profile: Profile) -> Table {
+        let total_ms = 1e3 * profile.total.as_secs_f64();
+        let parts: Vec<Part> = profile
+            .parts
+            .iter()
+            .map(|part| Part {
+                name: part.name.clone(),
+                calls: part.calls,
+                ms: 1e3 * part.time.as_secs_f64(),
+            })
+            .collect();
+        let explained = parts.iter().map(|part| part.ms).sum::<f64>() / total_ms;
+        Table { total_ms, parts, explained, text: profile.to_string() }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [rows, len] = self.batch;
+        let millions = self.parameters as f64 / 1e6;
+        writeln!(f, "{}", self.device)?;
+        writeln!(f, "{millions:.1} M parameters in {}, {rows} x {len} tokens", self.dtype)?;
+        writeln!(f, "step     {:>9.1} ms  {:.0} tokens/s", self.step_ms, self.tokens_per_second)?;
+        let [m, k, n] = PRODUCT;
+        writeln!(f, "product  {:>9.1} GF/s (f32, {m}x{k}x{n})", self.product_gflops)?;
+        if let Some(bytes) = self.peak_memory {
+            writeln!(f, "memory   {:>9}", crate::bytes(bytes))?;
+        }
+        if let Some(table) = &self.profile {
+            writeln!(f, "\n{}", table.text)?;
+            writeln!(f, "the parts add up to {:.1} %", 100.0 * table.explained)?;
+        }
+        Ok(())
+    }
+}

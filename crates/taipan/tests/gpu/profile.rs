@@ -1,0 +1,161 @@
+//! Profiles of what a GPU does, by its own clock and by the host's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use taipan::gpu::{Capabilities, Gpu};
+use taipan::profile::{Clock, Profile};
+use taipan::wgpu::Features;
+use taipan::{Activation, DType, Device, Result, Scan, Tensor, linear, profile, selective_scan};
+
+use crate::{open, read};
+
+/// The GPU under test with a clock of its own, if it has one, and without.
+fn both() -> impl Iterator<Item = (Gpu, Clock)> {
+    let clock_of = |gpu: Gpu| {
+        let has = gpu.device().features().contains(Features::TIMESTAMP_QUERY_INSIDE_ENCODERS);
+        (gpu, if has { Clock::Device } else { Clock::Host })
+    };
+    [Capabilities::Full, Capabilities::WebGpu].into_iter().filter_map(open).map(clock_of)
+}
+
+fn calls(profile: &Profile) -> BTreeMap<&str, usize> {
+    profile.parts.iter().map(|part| (part.name.as_str(), part.calls)).collect()
+}
+
+fn time(profile: &Profile, name: &str) -> Duration {
+    profile.parts.iter().filter(|part| part.name == name).map(|part| part.time).sum()
+}
+
+#[test]
+fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
+    for (gpu, clock) in both() {
+        let device = &Device::Gpu(gpu);
+        let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, device);
+        let (b, l, d, n) = (2, 20, 8, 4);
+        let x = vec![0.5f32; b * l * d];
+        let w = randn(&[d, d], 2)?.tracked();
+        let (a_log, bs, cs) = (randn(&[d, n], 4)?, randn(&[b, l, n], 5)?, randn(&[b, l, n], 6)?);
+        let dy = randn(&[b, l, d], 7)?;
+        let dw = || {
+            let x = Tensor::new(&x, &[b, l, d], device)?.tracked();
+            let u = linear(&x, &w, None, Activation::Silu)?;
+            let delta = linear(&u, &w, None, Activation::None)?;
+            let (y, _) = selective_scan(&Scan::new(&u, &delta, &a_log, &bs, &cs))?;
+            Ok(read(y.backward_from(&dy)?.of(&w)?))
+        };
+        let alone: Result<Vec<f32>> = dw();
+        let (measured, profile) = profile(dw);
+        assert_eq!(measured?, alone?);
+        let mut calls = calls(&profile);
+        // How many batches there are is the recorder's business; by the host's clock, one for each op.
+        assert!(calls.remove("submit").unwrap() > 0);
+        let expected = [
+            ("add", 2),
+            ("linear", 2),
+            ("linear: dw", 2),
+            ("linear: dx", 2),
+            ("linear: grad_pre", 1),
+            ("read", 1),
+            ("selective_scan", 1),
+            ("selective_scan: backward", 1),
+            ("upload", 1),
+            ("zeros", 1),
+        ];
+        assert_eq!(calls, BTreeMap::from(expected), "{clock:?}");
+        assert_eq!(profile.gpu_clock, Some(clock));
+        let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+        assert!(sum <= profile.total, "{profile}");
+    }
+    Ok(())
+}
+
+/// A product that takes long enough to be told from everything else.
+fn product(device: &Device) -> Result<impl Fn() -> Result<()>> {
+    let x = Tensor::randn(&[768, 768], 1, DType::F32, device)?;
+    linear(&x, &x, None, Activation::None)?.sum()?.item()?; // compiled, and done
+    Ok(move || linear(&x, &x, None, Activation::None).map(drop))
+}
+
+/// What the device does after an op has returned is the op's, with and without a read behind it.
+#[test]
+fn the_time_of_a_kernel_is_that_of_the_op_that_launched_it() -> Result<()> {
+    for (gpu, clock) in both() {
+        let device = &Device::Gpu(gpu);
+        let product = product(device)?;
+        let small = Tensor::ones(&[1], DType::F32, device)?;
+        let (done, profile) = profile(|| {
+            small.exp()?;
+            product()?;
+            small.exp()
+        });
+        done?;
+        assert!(time(&profile, "linear") > profile.total / 2, "{clock:?}: {profile}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_launched_before_is_not_counted() -> Result<()> {
+    for (gpu, clock) in both() {
+        let device = &Device::Gpu(gpu);
+        let product = product(device)?;
+        let small = Tensor::ones(&[1], DType::F32, device)?;
+        small.exp()?.item()?;
+        let (done, one) = profile(&product);
+        done?;
+        for _ in 0..4 {
+            product()?;
+        }
+        let (value, after) = profile(|| small.exp()?.item());
+        assert!((value? - 1f64.exp()).abs() < 1e-5);
+        assert!(after.total < one.total, "{clock:?}: {one} {after}");
+    }
+    Ok(())
+}
+
+#[test]
+fn another_threads_launches_are_not_counted() -> Result<()> {
+    for (gpu, clock) in both() {
+        let device = &Device::Gpu(gpu);
+        let product = &product(device)?;
+        let x = Tensor::ones(&[4], DType::F32, device)?;
+        let (value, profile) = profile(|| {
+            let y = x.exp()?;
+            // In the batch between two launches that are measured.
+            std::thread::scope(|scope| scope.spawn(move || product().unwrap()).join().unwrap());
+            y.log()?.sum()?.item()
+        });
+        assert!((value? - 4.0).abs() < 1e-5);
+        let mut calls = calls(&profile);
+        calls.remove("submit");
+        let expected = [("exp", 1), ("log", 1), ("read", 1), ("sum", 1)];
+        assert_eq!(calls, BTreeMap::from(expected), "{clock:?}");
+        if clock == Clock::Device {
+            let own: Duration = ["exp", "log", "sum"].map(|name| time(&profile, name)).iter().sum();
+            assert!(profile.total > 2 * own, "{profile}");
+        }
+    }
+    Ok(())
+}
+
+/// More launches than a batch has, and several profiles one after the other.
+#[test]
+fn many_launches_are_all_measured() -> Result<()> {
+    for (gpu, clock) in both() {
+        let device = &Device::Gpu(gpu);
+        let x = Tensor::ones(&[1 << 16], DType::F32, device)?;
+        x.neg()?.sum()?.item()?;
+        for _ in 0..2 {
+            let (y, profile) = profile(|| (0..301).try_fold(x.clone(), |x, _| x.neg()));
+            assert_eq!(read(&y?)[..2], [-1.0, -1.0]);
+            assert_eq!(profile.parts.iter().find(|p| p.name == "neg").unwrap().calls, 301);
+            let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+            assert!(
+                sum <= profile.total && sum > profile.total.mul_f64(0.8),
+                "{clock:?} {profile}"
+            );
+        }
+    }
+    Ok(())
+}
