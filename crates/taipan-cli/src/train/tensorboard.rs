@@ -151,6 +151,12 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_what_tensorboard_writes() {
+        // tensorboard 2.21: RecordWriter(file).write(b"taipan")
+        assert_eq!(record(b"taipan"), b"\x06\0\0\0\0\0\0\0si\xd57taipanm\xb5\xe6\xc9");
+    }
+
+    #[test]
     fn a_scalar_is_written_as_protocol_buffers_say() {
         let event = event(1.0, 300, 5, &summary(&[("lr", 0.5)]));
         let expected = [
