@@ -38,6 +38,11 @@ enum Command {
         path: PathBuf,
     },
     /// Train a Mamba language model
+    ///
+    /// Without FILES it learns from taipan's own sources. The model is left in --out as Hugging Face's library
+    /// loads it, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the step, saves a
+    /// checkpoint and the model, and exits with 0; --resume goes on from there. A second Ctrl-C stops at
+    /// once, with exit code 130.
     Train(Box<train::Flags>),
     /// Measure this machine
     #[command(subcommand)]

@@ -102,15 +102,16 @@ impl Run {
         {
             self.push(Row { step: 0, training: None, held_out: Some(held_out) })?;
         }
+        let mut ending = self.ending();
         loop {
-            if let Some(ending) = self.ending() {
+            if let Some(ending) = ending {
                 return Ok(ending);
             }
             let began = Instant::now();
             let report = pollster::block_on(self.start.trainer.step())?;
             self.since.time += began.elapsed();
             self.training += began.elapsed();
-            self.after(&report)?;
+            ending = self.after(&report)?;
         }
     }
 
@@ -126,8 +127,9 @@ impl Run {
         }
     }
 
-    /// Measure, show and save what is due after a step.
-    fn after(&mut self, report: &StepReport) -> Result<(), Box<dyn Error>> {
+    /// Measure, show and save what is due after a step. Whether it was the last one is asked once: a
+    /// signal that comes later is for the next.
+    fn after(&mut self, report: &StepReport) -> Result<Option<Ending>, Box<dyn Error>> {
         // f16 loses a step now and then, until its loss scale fits.
         if report.grad_norm.is_finite() {
             self.since.steps += 1;
@@ -157,7 +159,7 @@ impl Run {
         if is_due(self.settings.save_interval) {
             self.save()?;
         }
-        Ok(())
+        Ok(ending)
     }
 
     fn state(&self, report: &StepReport) -> State {

@@ -55,13 +55,15 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Erro
 /// Go on from the last checkpoint; if the run was stopped before its first, from the beginning.
 pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>> {
     let out = settings.out.as_path();
-    if checkpoints(out)?.is_empty() {
+    let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
         crate::print(&format!("{}: no checkpoint yet, the run begins anew\n", out.display()))?;
         return prepare(settings, device);
-    }
-    let lock = lock(out)?;
+    };
+    let (lock, recipe) = (lock(out)?, settings.recipe());
+    let config = settings::config_of(&checkpoint)?;
+    let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
+    fits(&memory, &config, device)?;
     let dataset = Dataset::open(out.join(DATA))?;
-    let recipe = settings.recipe();
     let trainer = Trainer::resume(out, dataset, device, |stored| {
         stored.schedule = recipe.schedule;
         stored.activations = recipe.activations;
@@ -75,7 +77,6 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Err
         }
     }
     settings.save()?;
-    let memory = Memory::of_training(trainer.model().config(), settings.dtype.into(), &recipe);
     Ok(Start { trainer, memory, skipped: Vec::new(), _lock: lock })
 }
 

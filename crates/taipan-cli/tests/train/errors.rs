@@ -57,13 +57,22 @@ fn what_is_not_there_or_is_no_text_fails() {
         (&["text", "--from", "nowhere"], "nowhere/config.json: No such file"),
         (&["text", "--device", "no such thing"], "no adapter is \"no such thing\""),
         (&["text", "--freeze", "layer*"], "fits no parameter"),
-        (&["text", "--d-model", "131072", "--n-layer", "1000"], "is free; less is needed with"),
         (&["--resume"], "nothing to resume: taipan-run/train.toml: No such file"),
     ] {
         let error = fail(&mut bench.bare(arguments), 1);
         assert!(error.starts_with("taipan: ") && error.contains(text), "{arguments:?}: {error}");
         assert!(!bench.path("taipan-run").exists(), "{arguments:?}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_model_that_does_not_fit_is_refused_at_once() {
+    let bench = Bench::new("memory");
+    let error = fail(&mut bench.bare(&["text", "--d-model", "131072", "--n-layer", "1000"]), 1);
+    assert!(error.starts_with("taipan: memory: training 1"), "{error}");
+    assert!(error.contains("is free; less is needed with a smaller --batch-size"), "{error}");
+    assert!(!bench.path("taipan-run").exists());
 }
 
 #[test]

@@ -46,6 +46,22 @@ fn a_model_can_be_tuned() {
 }
 
 #[test]
+fn a_seed_decides_on_weights_and_on_what_is_held_out() {
+    let bench = Bench::new("seeds");
+    std::fs::create_dir(bench.path("many")).unwrap();
+    (0..20).for_each(|i| bench.write(&format!("many/{i}"), format!("text {i}, ").repeat(200)));
+    for (run, seed) in [("one", "1"), ("again", "1"), ("two", "2")] {
+        let arguments = ["many", "--steps", "1", "--lr", "1e-30", "--seed", seed, "--out", run];
+        succeed(bench.train(&arguments).args(["--val-fraction", "0.3"]));
+    }
+    bench.assert_same("one", "again", 1);
+    for file in ["model.safetensors", "data/held_out.tokens"] {
+        let read = |run: &str| bench.read(&format!("{run}/{file}"));
+        assert_ne!(read("one"), read("two"), "{file}");
+    }
+}
+
+#[test]
 fn time_ends_a_run() {
     let bench = Bench::new("time");
     succeed(&mut bench.train(&["--steps", "1000000", "--max-time", "0.3s", "--log-interval", "1"]));
