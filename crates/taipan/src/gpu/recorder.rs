@@ -185,6 +185,7 @@ impl Recorder {
         }
     }
 
+    #[cfg_attr(target_family = "wasm", allow(unused_mut))] // a browser has no clock to finish
     fn submit_batch(&mut self, gpu: &Inner, (mut encoder, pass): Batch) {
         let submission = scoped(&gpu.device, wgpu::ErrorFilter::Validation, |_| {
             drop(pass);
