@@ -101,7 +101,7 @@ mod tests {
         let training = Training {
             loss: 1.0 / step as f64,
             lr: 1e-3,
-            grad_norm: (step % 2 == 0).then_some(0.5),
+            grad_norm: step.is_multiple_of(2).then_some(0.5),
             skipped: 0,
             tokens: step * 10,
             tokens_per_second: 5.0,

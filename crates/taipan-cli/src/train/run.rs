@@ -141,8 +141,8 @@ impl Run {
             ))?;
         }
         let ending = self.ending();
-        let is_due = |interval| report.step % interval == 0 || ending.is_some();
-        let held_out = match report.step % self.settings.eval_interval == 0
+        let is_due = |interval| report.step.is_multiple_of(interval) || ending.is_some();
+        let held_out = match report.step.is_multiple_of(self.settings.eval_interval)
             || matches!(ending, Some(Ending::Done | Ending::MaxTime))
         {
             true => self.evaluate()?,
