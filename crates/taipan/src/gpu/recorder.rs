@@ -185,11 +185,15 @@ impl Recorder {
         }
     }
 
-    fn submit_batch(&mut self, gpu: &Inner, (mut encoder, pass): Batch) {
+    fn submit_batch(&mut self, gpu: &Inner, (encoder, pass): Batch) {
         let submission = scoped(&gpu.device, wgpu::ErrorFilter::Validation, |_| {
             drop(pass);
             #[cfg(not(target_family = "wasm"))]
-            let measured = self.clock.as_mut().and_then(|clock| clock.finish(&mut encoder));
+            let (encoder, measured) = {
+                let mut encoder = encoder;
+                let measured = self.clock.as_mut().and_then(|clock| clock.finish(&mut encoder));
+                (encoder, measured)
+            };
             #[cfg(target_family = "wasm")]
             let measured = ();
             if !self.params.is_empty() {
