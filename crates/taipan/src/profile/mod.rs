@@ -11,13 +11,13 @@
 //! });
 //! assert_eq!(grads?.of(&w)?.shape(), [32, 8]);
 //! println!("{profile}");
-//! // total: 0.138 ms
+//! // total: 0.026 ms
 //! // part              calls          ms   share
-//! // linear: dw            1       0.030   21.7%
-//! // linear                1       0.027   19.6%
-//! // mul                   3       0.019   13.8%
+//! // linear                1       0.009   36.1%
+//! // linear: dw            1       0.005   18.2%
+//! // mul                   3       0.002    8.0%
 //! // …
-//! // between the ops               0.009    6.5%
+//! // between the ops               0.007   28.2%
 //! let product = profile.parts.iter().find(|part| part.name == "linear").unwrap();
 //! assert_eq!(product.calls, 1);
 //! # Ok::<(), taipan::Error>(())
