@@ -102,7 +102,7 @@ pub fn step(flags: &Step) -> Result<(), Box<dyn Error>> {
     training.step()?;
     for _ in 0..rounds {
         fastest = fastest.min(seconds(|| training.step().map(drop))?);
-        product = product.min(seconds(|| Ok(drop(a.matmul(&b)?)))?);
+        product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
     let peak_memory = peak_memory();
     let profile = match flags.profile {

@@ -220,27 +220,37 @@ impl<A: Real> Block<'_, A> {
             return Ok(());
         }
         let threads = threads_for(height.saturating_mul(width).saturating_mul(k));
-        // One piece for a single thread: rayon then stays out of it.
-        let min_len = if threads == 1 { usize::MAX } else { 1 };
         let depth_step = even(k, DEPTH, 1);
         let rows_most = LEFT_BYTES / (depth_step * size_of::<A>());
         let row_blocks = self.row_blocks(threads, rows_most);
         let columns_most = RIGHT_BYTES / (depth_step * size_of::<A>());
         let column_step = even(width, columns_most, self.micro.columns);
-        let mut packed = CpuBuffer::scratch("gemm", column_step * depth_step * size_of::<A>())?;
+        let depths: Vec<Range<usize>> = blocks(0..k, depth_step).collect();
+        // As many blocks of the depth at a time as there is room for: threads meet twice for each time.
+        let together = (columns_most / column_step).clamp(1, depths.len());
+        let room = column_step * depth_step * together;
+        let mut packed = CpuBuffer::scratch("gemm", room * size_of::<A>())?;
         for columns in blocks(self.columns.clone(), column_step) {
-            for depth in blocks(0..k, depth_step) {
-                let len = columns.len().next_multiple_of(self.micro.columns) * depth.len();
-                let packed = &mut packed.of_mut::<A>()[..len];
-                self.pack_right(columns.clone(), depth.clone(), packed, min_len)?;
-                let strip = Strip {
-                    micro: self.micro,
-                    product: self.product,
-                    block: self.columns.clone(),
-                    columns: columns.clone(),
-                    depth: depth.clone(),
-                    right: packed,
-                };
+            for depths in depths.chunks(together) {
+                let lanes = columns.len().next_multiple_of(self.micro.columns);
+                let mut rest = &mut packed.of_mut::<A>()[..];
+                let mut right: Vec<&mut [A]> = depths
+                    .iter()
+                    .map(|depth| rest.split_off_mut(..lanes * depth.len()).unwrap_or_default())
+                    .collect();
+                self.pack_right(columns.clone(), depths, &mut right, threads)?;
+                let strips: Vec<Strip<A>> = depths
+                    .iter()
+                    .zip(&right)
+                    .map(|(depth, right)| Strip {
+                        micro: self.micro,
+                        product: self.product,
+                        block: self.columns.clone(),
+                        columns: columns.clone(),
+                        depth: depth.clone(),
+                        right,
+                    })
+                    .collect();
                 // The left side is packed once per block of columns, but summed only once.
                 let first = columns.start == self.columns.start;
                 let left_sums = self.left_sums.as_deref_mut().filter(|_| first);
@@ -259,9 +269,11 @@ impl<A: Real> Block<'_, A> {
                     );
                     tasks.push(task);
                 }
-                tasks.into_par_iter().with_min_len(min_len).try_for_each(
+                tasks.into_par_iter().with_min_len(min_len(threads)).try_for_each(
                     |(first, sums, extra, left_sums)| {
-                        strip.run(first, sums, extra, finish, left_sums)
+                        strips
+                            .iter()
+                            .try_for_each(|strip| strip.run(first, sums, extra, finish, left_sums))
                     },
                 )?;
             }
@@ -279,34 +291,45 @@ impl<A: Real> Block<'_, A> {
         (0..blocks).map(|block| start(block)..start(block + 1)).collect()
     }
 
-    /// Pack a block of the right side, in groups of panels whose lines are long enough to be
-    /// worth a call.
+    /// Pack a block of the right side for each block of the depth, in groups of panels whose lines are long
+    /// enough to be worth a call.
     fn pack_right(
         &mut self,
         columns: Range<usize>,
-        depth: Range<usize>,
-        packed: &mut [A],
-        min_len: usize,
+        depths: &[Range<usize>],
+        packed: &mut [&mut [A]],
+        threads: usize,
     ) -> Result<()> {
-        let (right, nr) = (self.product.right, self.micro.columns);
-        let (group, pack) = (GROUP.next_multiple_of(nr), self.micro.pack_right);
-        let pack_group = |(i, packed): (usize, &mut [A])| {
-            let start = columns.start + i * group;
-            pack(right, start..(start + group).min(columns.end), depth.clone(), packed)
-        };
-        let groups = packed.par_chunks_mut(group * depth.len()).enumerate();
-        match self.right_sums.as_deref_mut() {
-            None => groups.with_min_len(min_len).try_for_each(pack_group),
-            Some(sums) => groups
-                .zip(sums[columns.clone()].par_chunks_mut(group))
-                .with_min_len(min_len)
-                .try_for_each(|((i, packed), sums)| {
-                    pack_group((i, packed))?;
-                    add_depth(packed, nr * depth.len(), nr, sums);
-                    Ok(())
-                }),
+        let (right, nr, pack) = (self.product.right, self.micro.columns, self.micro.pack_right);
+        let width = columns.len();
+        let group = even(width, GROUP.min(width.div_ceil(threads)), nr);
+        let mut groups: Vec<Vec<&mut [A]>> = Vec::new();
+        groups.resize_with(width.div_ceil(group), || Vec::with_capacity(depths.len()));
+        for (depth, packed) in depths.iter().zip(packed) {
+            let parts = packed.chunks_mut(group * depth.len());
+            groups.iter_mut().zip(parts).for_each(|(group, part)| group.push(part));
         }
+        let mut sums =
+            self.right_sums.as_deref_mut().map(|sums| sums[columns.clone()].chunks_mut(group));
+        let mut next_sums = || sums.as_mut().and_then(Iterator::next).unwrap_or_default();
+        let tasks: Vec<_> = groups.into_iter().map(|parts| (parts, next_sums())).collect();
+        tasks.into_par_iter().enumerate().with_min_len(min_len(threads)).try_for_each(
+            |(i, (parts, sums))| {
+                let start = columns.start + i * group;
+                let columns = start..(start + group).min(columns.end);
+                for (depth, part) in depths.iter().zip(parts) {
+                    pack(right, columns.clone(), depth.clone(), part)?;
+                    add_depth(part, nr * depth.len(), nr, sums);
+                }
+                Ok(())
+            },
+        )
     }
+}
+
+/// One piece for a single thread: rayon then stays out of it.
+fn min_len(threads: usize) -> usize {
+    if threads == 1 { usize::MAX } else { 1 }
 }
 
 /// A packed block of the right side, to be multiplied by rows of the left one.
