@@ -1,6 +1,13 @@
-//! Mamba language models (Gu & Dao 2023) in Hugging Face's file formats.
+//! Mamba language models (Gu & Dao 2023) in Hugging Face's file formats: the model, text to learn from, and
+//! training that can be stopped at any moment.
 //!
-//! This crate begins with [`Config`], the shape of a model as `config.json` describes it.
+//! - [`Config`], [`Preset`]: the shape of a model, as `config.json` describes it or by name. [`Mamba`]: the model, to
+//!   [learn](Mamba::loss) and to [write](Mamba::next) with.
+//! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in an order that follows from a seed.
+//! - `Trainer`: a run of a `Recipe`; its doc has an example in full. `Mamba::from_pretrained` and
+//!   `Mamba::save_pretrained`: models in Hugging Face's layout. [`safetensors`]: files of tensors.
+//!
+//! What needs a file system is absent on the web.
 
 #[cfg(not(target_family = "wasm"))]
 mod atomic;

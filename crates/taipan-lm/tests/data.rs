@@ -477,9 +477,12 @@ fn what_leads_to_no_text_is_an_error() {
     directory.write("only/empty", "");
     assert_eq!(find("missing.txt"), "D/missing.txt: no such file or directory");
     assert_eq!(find("*.md"), "D/*.md: no text files found");
-    assert_eq!(find("only"), "D/only: no text files found");
+    assert_eq!(
+        find("only"),
+        "D/only: no text files found; of 2 skipped, the first, D/only/empty, is empty"
+    );
     assert_eq!(find("only/image.png"), "D/only/image.png: binary, expected UTF-8 text");
-    assert_eq!(find("only/empty"), "D/only/empty: no text files found");
+    assert_eq!(find("only/empty"), "D/only/empty: empty, expected UTF-8 text");
     assert!(find("a[").contains("D/a[: "), "{}", find("a["));
     let none = Sources::texts::<String, String>([]);
     let built = Dataset::build(directory.cache(), &none, &Tokenizer::bytes(), &ALL);

@@ -121,7 +121,17 @@ impl Sources {
             let skipped = &search.found.skipped[before.1..];
             let repeated = skipped.iter().any(|file| file.reason == Reason::Repeated);
             if search.found.documents.len() == before.0 && !repeated {
-                return Err(Error::invalid(shown, "no text files found"));
+                let why = match skipped {
+                    [] => "no text files found".into(),
+                    [first, ..] => {
+                        let (path, reason, all) =
+                            (first.path.display(), first.reason, skipped.len());
+                        format!(
+                            "no text files found; of {all} skipped, the first, {path}, is {reason}"
+                        )
+                    }
+                };
+                return Err(Error::invalid(shown, why));
             }
         }
         Ok(search.found)
@@ -203,7 +213,7 @@ impl Search {
         let skipped = self.found.skipped.len();
         self.file(path)?;
         match self.found.skipped.get(skipped) {
-            Some(Skipped { reason: reason @ (Reason::Binary | Reason::Special), .. }) => {
+            Some(Skipped { reason, .. }) if *reason != Reason::Repeated => {
                 let found = format!("{reason}, expected UTF-8 text");
                 Err(Error::invalid(path.display().to_string(), found))
             }
