@@ -1,6 +1,8 @@
 //! Training, and the files it leaves.
 
 mod checkpoint;
+#[path = "../../../taipan/tests/harness/devices.rs"]
+mod devices;
 mod harness;
 mod pretrained;
 mod resume;

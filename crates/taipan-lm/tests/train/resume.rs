@@ -1,5 +1,6 @@
 //! A run that was interrupted leaves the same bytes as one that was not.
 
+use crate::devices::devices;
 use crate::harness::{Run, files, steps};
 use taipan::{DType, Device};
 use taipan_lm::Recipe;
@@ -72,13 +73,11 @@ fn with_an_untied_head_and_frozen_layers() {
 
 #[test]
 fn on_a_gpu() {
-    if std::env::var("TAIPAN_TEST_GPU").is_ok_and(|value| value == "skip") {
-        return;
-    }
-    let device = Device::gpu().unwrap();
-    check(|| Run { device: device.clone(), ..Run::new() });
-    if device.supports(DType::F16) {
-        check(|| Run { device: device.clone(), dtype: DType::F16, ..Run::new() });
+    for device in devices().into_iter().filter(|device| *device != Device::Cpu) {
+        check(|| Run { device: device.clone(), ..Run::new() });
+        if device.supports(DType::F16) {
+            check(|| Run { device: device.clone(), dtype: DType::F16, ..Run::new() });
+        }
     }
 }
 
