@@ -1,6 +1,5 @@
 //! `taipan bench`: how fast this machine trains.
 
-use std::error::Error;
 use std::fmt;
 use std::time::Instant;
 
@@ -10,6 +9,7 @@ use taipan::profile::Profile;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Batch, Config, Mamba};
 
+use crate::Failure;
 use crate::machine::{self, Dtype};
 
 /// What to measure: a step of training with these sizes.
@@ -89,8 +89,15 @@ struct Part {
 }
 
 /// Measure and print.
-pub fn step(flags: &Step) -> Result<(), Box<dyn Error>> {
-    machine::use_threads(flags.threads)?;
+pub fn step(flags: &Step) -> Result<(), Failure> {
+    let report = machine::with_threads(flags.threads, || measure(flags))?;
+    Ok(crate::print(&match flags.json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => report.to_string(),
+    })?)
+}
+
+fn measure(flags: &Step) -> Result<Report, Failure> {
     let device = machine::device(&flags.device, flags.dtype)?;
     let mut training = Training::new(flags, &device)?;
     let [m, k, n] = PRODUCT;
@@ -109,7 +116,7 @@ pub fn step(flags: &Step) -> Result<(), Box<dyn Error>> {
         true => Some(Table::new(training.fastest_profile(rounds)?)),
         false => None,
     };
-    let report = Report {
+    Ok(Report {
         device: device.describe(),
         threads: rayon::current_num_threads(),
         dtype: training.model.dtype().to_string(),
@@ -120,11 +127,7 @@ pub fn step(flags: &Step) -> Result<(), Box<dyn Error>> {
         product_gflops: 2e-9 * PRODUCT.iter().product::<usize>() as f64 / product,
         peak_memory,
         profile,
-    };
-    Ok(crate::print(&match flags.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => report.to_string(),
-    })?)
+    })
 }
 
 /// All that a step of training needs.
@@ -135,7 +138,7 @@ struct Training {
 }
 
 impl Training {
-    fn new(flags: &Step, device: &Device) -> Result<Training, Box<dyn Error>> {
+    fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
         // Read as a file would be, so that nonsense is refused.
         let config = Config::from_json(&format!(
             r#"{{"model_type": "mamba", "hidden_size": {}, "num_hidden_layers": {}, "state_size": {}, "vocab_size": {}}}"#,
@@ -167,7 +170,7 @@ impl Training {
     }
 
     /// Forward, backward, clipping, update, and reading the loss: it waits for the device.
-    fn step(&mut self) -> Result<f64, Box<dyn Error>> {
+    fn step(&mut self) -> Result<f64, Failure> {
         let loss = self.model.loss(&self.batch)?;
         let grads = loss.backward_from(&self.adamw.loss_scale().cast(loss.dtype())?)?;
         let mut parameters: Vec<&mut Tensor> =
@@ -179,7 +182,7 @@ impl Training {
     }
 
     /// The profile of the fastest of some steps.
-    fn fastest_profile(&mut self, rounds: usize) -> Result<Profile, Box<dyn Error>> {
+    fn fastest_profile(&mut self, rounds: usize) -> Result<Profile, Failure> {
         let mut fastest: Option<Profile> = None;
         for _ in 0..rounds {
             let (loss, profile) = taipan::profile(|| self.step());
@@ -195,7 +198,7 @@ impl Training {
 /// `m`, `k`, `n` of the product that the machine is measured by.
 const PRODUCT: [usize; 3] = [2048, 256, 1024];
 
-fn seconds(f: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+fn seconds(f: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
     let began = Instant::now();
     f()?;
     Ok(began.elapsed().as_secs_f64())

@@ -1,12 +1,12 @@
 //! `taipan devices`: what tensors can live on.
 
-use std::error::Error;
 use std::fmt;
 
 use serde::Serialize;
 use taipan::Device;
 use taipan::wgpu::{Adapter, DeviceType, Features};
 
+use crate::Failure;
 use crate::bytes;
 
 /// How to print.
@@ -16,7 +16,7 @@ pub enum Format {
 }
 
 /// Print every device; fails after that if [`Device::best`] does.
-pub fn devices(format: Format) -> Result<(), Box<dyn Error>> {
+pub fn devices(format: Format) -> Result<(), Failure> {
     let adapters = pollster::block_on(taipan::gpu::adapters());
     let best = best(&adapters);
     let list = List::new(&adapters, &best);

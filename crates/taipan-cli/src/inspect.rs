@@ -1,12 +1,12 @@
 //! `taipan inspect`: the shape of a model.
 
-use std::error::Error;
 use std::path::PathBuf;
 
+use crate::Failure;
 use taipan_lm::Config;
 
 /// Print the shape of the model whose `config.json`, or the directory of it, is at `path`.
-pub fn inspect(mut path: PathBuf) -> Result<(), Box<dyn Error>> {
+pub fn inspect(mut path: PathBuf) -> Result<(), Failure> {
     if path.is_dir() {
         path.push("config.json");
     }

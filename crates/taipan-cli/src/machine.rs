@@ -1,12 +1,10 @@
 //! What a command computes on, as its flags name it.
 
-use std::error::Error;
-
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use taipan::{DType, Device};
 
-use crate::Usage;
+use crate::{Failure, Usage};
 
 /// The type of the weights.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
@@ -30,7 +28,7 @@ impl From<Dtype> for DType {
 }
 
 /// The device of this name, if weights of this type can live there.
-pub fn device(name: &str, dtype: Dtype) -> Result<Device, Box<dyn Error>> {
+pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
     let device = match name {
         "cpu" => Device::Cpu,
         "gpu" => Device::gpu()?,
@@ -47,11 +45,15 @@ pub fn device(name: &str, dtype: Dtype) -> Result<Device, Box<dyn Error>> {
     }
 }
 
-/// Compute with so many threads, or one per core.
-pub fn use_threads(threads: Option<usize>) -> Result<(), Box<dyn Error>> {
-    match threads {
-        Some(0) => Err(Usage("--threads is 0, expected at least 1".into()).into()),
-        Some(threads) => Ok(rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?),
-        None => Ok(()),
+/// Run `f` with so many threads, or one per core, and as one of them: from another thread, every op would
+/// have to be handed over.
+pub fn with_threads<R: Send>(
+    threads: Option<usize>,
+    f: impl FnOnce() -> Result<R, Failure> + Send,
+) -> Result<R, Failure> {
+    if threads == Some(0) {
+        return Err(Usage("--threads is 0, expected at least 1".into()).into());
     }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build()?;
+    pool.install(f)
 }

@@ -76,6 +76,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// Why a command ended early; it may come from another thread.
+type Failure = Box<dyn Error + Send + Sync>;
+
 /// What the user asked for cannot be.
 #[derive(Debug)]
 struct Usage(String);

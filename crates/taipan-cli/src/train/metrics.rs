@@ -1,10 +1,10 @@
 //! `metrics.jsonl`: what a run measured, one JSON object per line.
 
-use std::error::Error;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::Failure;
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "metrics.jsonl";
@@ -53,7 +53,7 @@ pub struct Metrics {
 impl Metrics {
     /// The metrics of the run in a directory until a step. What was measured after it will be measured
     /// again, and of a run that begins anew everything.
-    pub fn open(directory: &Path, step: u64) -> Result<Metrics, Box<dyn Error>> {
+    pub fn open(directory: &Path, step: u64) -> Result<Metrics, Failure> {
         let path = directory.join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -76,7 +76,7 @@ impl Metrics {
         Ok(Metrics { path, file, rows })
     }
 
-    pub fn push(&mut self, row: Row) -> Result<(), Box<dyn Error>> {
+    pub fn push(&mut self, row: Row) -> Result<(), Failure> {
         // In one call: a line is there or is not.
         let line = serde_json::to_string(&row)? + "\n";
         self.file.write_all(line.as_bytes()).map_err(named(&self.path))?;

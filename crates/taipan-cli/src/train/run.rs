@@ -1,6 +1,5 @@
 //! Step after step, with what is measured, shown and saved between them.
 
-use std::error::Error;
 use std::time::{Duration, Instant};
 
 use taipan_lm::StepReport;
@@ -11,6 +10,7 @@ use super::settings::Settings;
 use super::start::Start;
 use super::tensorboard::Events;
 use super::{curve, replace, report, sample, stop};
+use crate::Failure;
 
 /// A run at work.
 pub struct Run {
@@ -47,7 +47,7 @@ enum Ending {
 }
 
 impl Run {
-    pub fn new(settings: Settings, start: Start) -> Result<Run, Box<dyn Error>> {
+    pub fn new(settings: Settings, start: Start) -> Result<Run, Failure> {
         let before = start.trainer.steps_done();
         let metrics = Metrics::open(&settings.out, before)?;
         let events = match settings.tensorboard {
@@ -69,7 +69,7 @@ impl Run {
     }
 
     /// Train until something ends it, and leave the model in the run directory.
-    pub fn run(mut self) -> Result<(), Box<dyn Error>> {
+    pub fn run(mut self) -> Result<(), Failure> {
         crate::print(&format!("{}\n", report::summary(&self.settings, &self.start)))?;
         let ending = match self.steps() {
             Ok(ending) => ending,
@@ -95,7 +95,7 @@ impl Run {
         self.start.trainer.recipe().tokens() as u64
     }
 
-    fn steps(&mut self) -> Result<Ending, Box<dyn Error>> {
+    fn steps(&mut self) -> Result<Ending, Failure> {
         stop::begin();
         if self.before == 0
             && let Some(held_out) = self.evaluate()?
@@ -129,7 +129,7 @@ impl Run {
 
     /// Measure, show and save what is due after a step. Whether it was the last one is asked once: a
     /// signal that comes later is for the next.
-    fn after(&mut self, report: &StepReport) -> Result<Option<Ending>, Box<dyn Error>> {
+    fn after(&mut self, report: &StepReport) -> Result<Option<Ending>, Failure> {
         // f16 loses a step now and then, until its loss scale fits.
         if report.grad_norm.is_finite() {
             self.since.steps += 1;
@@ -195,7 +195,7 @@ impl Run {
     }
 
     /// How well the model does on held-out text, if there is any.
-    fn evaluate(&mut self) -> Result<Option<HeldOut>, Box<dyn Error>> {
+    fn evaluate(&mut self) -> Result<Option<HeldOut>, Failure> {
         if self.start.trainer.dataset().held_out_tokens() == 0 {
             return Ok(None);
         }
@@ -209,14 +209,14 @@ impl Run {
         Ok(self.held_out)
     }
 
-    fn push(&mut self, row: Row) -> Result<(), Box<dyn Error>> {
+    fn push(&mut self, row: Row) -> Result<(), Failure> {
         if let Some(events) = &mut self.events {
             events.push(&row)?;
         }
         self.metrics.push(row)
     }
 
-    fn save(&mut self) -> Result<(), Box<dyn Error>> {
+    fn save(&mut self) -> Result<(), Failure> {
         let Settings { out, keep, .. } = &self.settings;
         self.start.trainer.save(out, *keep)?;
         let title = format!("{}, {}", out.display(), report::shape(self.start.trainer.model()));
@@ -224,7 +224,7 @@ impl Run {
     }
 
     /// An error of a run, with what is left of it.
-    fn with_way_back(&mut self, error: Box<dyn Error>) -> Box<dyn Error> {
+    fn with_way_back(&mut self, error: Failure) -> Failure {
         match self.start.trainer.checkpoint() {
             None => error,
             Some(checkpoint) => {

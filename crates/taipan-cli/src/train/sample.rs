@@ -1,11 +1,10 @@
 //! A text that the model writes.
 
-use std::error::Error;
-
 use taipan::{Sampling, Tensor};
 use taipan_lm::Trainer;
 
 use super::settings::Settings;
+use crate::Failure;
 
 /// Most of what a model is unsure about is wrong.
 const TEMPERATURE: f64 = 0.7;
@@ -15,7 +14,7 @@ pub fn sample(
     trainer: &Trainer,
     settings: &Settings,
     mut show: impl FnMut(&str) -> Result<(), String>,
-) -> Result<(), Box<dyn Error>> {
+) -> Result<(), Failure> {
     let (model, tokenizer) = (trainer.model(), trainer.tokenizer());
     let prompt = tokenizer.encode(&settings.prompt)?;
     // As every document begins.

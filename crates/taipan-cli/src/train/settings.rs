@@ -1,6 +1,5 @@
 //! What a run uses: defaults, below a preset, below a file, below the command line.
 
-use std::error::Error;
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
@@ -13,8 +12,8 @@ use taipan_lm::{Activations, Config, Preset, Recipe};
 use toml::{Table, Value};
 
 use super::flags::{Flags, Shape, Time};
-use crate::Usage;
 use crate::machine::Dtype;
+use crate::{Failure, Usage};
 
 /// What a run directory keeps of its settings, in the format of `--config`.
 pub const FILE: &str = "train.toml";
@@ -144,7 +143,7 @@ pub fn show_defaults(train: Command) -> Command {
 
 impl Settings {
     /// The settings of a new run.
-    pub fn new(flags: &Flags) -> Result<Settings, Box<dyn Error>> {
+    pub fn new(flags: &Flags) -> Result<Settings, Failure> {
         let said = said(flags)?;
         let preset = said.get("preset").and_then(Value::as_str);
         let mut table = PRESETS.layers(preset.unwrap_or(PRESETS.default_of("preset")))?;
@@ -170,7 +169,7 @@ impl Settings {
     }
 
     /// The settings of the run in `--out`, to go on with it.
-    pub fn resumed(flags: &Flags) -> Result<Settings, Box<dyn Error>> {
+    pub fn resumed(flags: &Flags) -> Result<Settings, Failure> {
         let said = said(flags)?;
         let out = said.get("out").and_then(Value::as_str).unwrap_or(PRESETS.default_of("out"));
         let directory = Path::new(out).to_owned();
@@ -196,7 +195,7 @@ impl Settings {
         Settings::checked(table)
     }
 
-    fn checked(table: Table) -> Result<Settings, Box<dyn Error>> {
+    fn checked(table: Table) -> Result<Settings, Failure> {
         let settings: Settings =
             table.try_into().map_err(|error| Usage(format!("settings: {error}")))?;
         settings.check()?;
@@ -204,7 +203,7 @@ impl Settings {
     }
 
     /// Keep them in the run directory.
-    pub fn save(&self) -> Result<(), Box<dyn Error>> {
+    pub fn save(&self) -> Result<(), Failure> {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| !PASSING.contains(&key));
         let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
@@ -212,7 +211,7 @@ impl Settings {
     }
 
     /// The shape of the model.
-    pub fn config(&self, vocab_size: usize) -> Result<Config, Box<dyn Error>> {
+    pub fn config(&self, vocab_size: usize) -> Result<Config, Failure> {
         match &self.from {
             Some(directory) => config_of(directory),
             None => Ok(Config {
@@ -317,7 +316,7 @@ fn within<T: PartialOrd + Display>(
 }
 
 /// What the user said: in the file of `--config`, and above it on the command line.
-fn said(flags: &Flags) -> Result<Table, Box<dyn Error>> {
+fn said(flags: &Flags) -> Result<Table, Failure> {
     let mut table = match &flags.config {
         None => Table::new(),
         Some(path) => {
@@ -381,7 +380,7 @@ fn shape(config: &Config) -> Table {
 }
 
 /// The `config.json` of a directory.
-pub fn config_of(directory: &Path) -> Result<Config, Box<dyn Error>> {
+pub fn config_of(directory: &Path) -> Result<Config, Failure> {
     let path = directory.join("config.json");
     let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = std::fs::read_to_string(&path).map_err(|error| named(&error))?;

@@ -1,6 +1,5 @@
 //! What a run needs before its first step: text, tokenizer, model, and a directory of its own.
 
-use std::error::Error;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use taipan_lm::{Config, Mamba, Memory, Tokenizer, Trainer, checkpoints, free_mem
 
 use super::corpus::SOURCES;
 use super::settings::{self, Settings};
-use crate::Usage;
+use crate::{Failure, Usage};
 
 /// The token cache, in the run directory.
 const DATA: &str = "data";
@@ -28,7 +27,7 @@ pub struct Start {
 }
 
 /// Begin a run in a directory where nothing is.
-pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>> {
+pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     let existed = out.exists();
     if existed {
@@ -53,7 +52,7 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Erro
 }
 
 /// Go on from the last checkpoint; if the run was stopped before its first, from the beginning.
-pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>> {
+pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
         crate::print(&format!("{}: no checkpoint yet, the run begins anew\n", out.display()))?;
@@ -80,7 +79,7 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Err
     Ok(Start { trainer, memory, skipped: Vec::new(), _lock: lock })
 }
 
-fn prepare(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>> {
+fn prepare(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let (out, recipe) = (settings.out.as_path(), settings.recipe());
     let sources = match settings.files.is_empty() {
         true => Sources::texts(SOURCES.iter().copied()),
@@ -107,7 +106,7 @@ fn prepare(settings: &Settings, device: &Device) -> Result<Start, Box<dyn Error>
 }
 
 /// The one that was named, made, or belongs to the model to go on from; or else bytes.
-fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Box<dyn Error>> {
+fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failure> {
     let of_model = settings.from.as_ref().map(|model| model.join("tokenizer.json"));
     Ok(match (&settings.tokenizer, settings.train_tokenizer, of_model) {
         (Some(file), ..) => Tokenizer::from_file(file)?,

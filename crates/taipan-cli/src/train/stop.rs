@@ -1,6 +1,6 @@
 //! Ctrl-C, and what a system sends to end a program.
 
-use std::error::Error;
+use crate::Failure;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Nothing to save yet: a signal ends the program.
@@ -16,7 +16,7 @@ static STATE: AtomicU8 = AtomicU8::new(PREPARING);
 const INTERRUPTED: i32 = 130;
 
 /// Take care of signals from now on.
-pub fn listen() -> Result<(), Box<dyn Error>> {
+pub fn listen() -> Result<(), Failure> {
     ctrlc::set_handler(|| {
         let noted =
             STATE.compare_exchange(RUNNING, STOPPING, Ordering::SeqCst, Ordering::SeqCst).is_ok();

@@ -9,13 +9,13 @@
 //! SessionLog status = 1: enum { START = 1 }
 //! ```
 
-use std::error::Error;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::metrics::Row;
+use crate::Failure;
 
 /// An event file.
 pub struct Events {
@@ -26,7 +26,7 @@ pub struct Events {
 impl Events {
     /// A new file in the run directory, for a run that has come to `step`. Of older files TensorBoard
     /// forgets what is after it.
-    pub fn create(directory: &Path, step: u64) -> Result<Events, Box<dyn Error>> {
+    pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // TensorBoard reads files in the order of their names.
         let name =
@@ -42,7 +42,7 @@ impl Events {
         Ok(events)
     }
 
-    pub fn push(&mut self, row: &Row) -> Result<(), Box<dyn Error>> {
+    pub fn push(&mut self, row: &Row) -> Result<(), Failure> {
         let mut scalars = Vec::new();
         if let Some(training) = &row.training {
             scalars.push(("loss/train", training.loss));
@@ -58,7 +58,7 @@ impl Events {
     }
 
     /// An event with one field besides time and step.
-    fn write(&mut self, step: u64, field: u32, value: &[u8]) -> Result<(), Box<dyn Error>> {
+    fn write(&mut self, step: u64, field: u32, value: &[u8]) -> Result<(), Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let record = record(&event(now.as_secs_f64(), step, field, value));
         let written = self.file.write_all(&record);
