@@ -43,8 +43,8 @@ pub struct Step {
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Steps to measure, of which the fastest counts
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    rounds: usize,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
     /// Show where the time of a step goes, op by op
     #[arg(long)]
     profile: bool,
@@ -104,16 +104,15 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
     let random = |shape: &[usize]| Tensor::randn(shape, 1, DType::F32, &Device::Cpu);
     let (a, b) = (random(&[m, k])?, random(&[k, n])?);
     let (mut fastest, mut product) = (f64::INFINITY, f64::INFINITY);
-    let rounds = flags.rounds.max(1);
     // The first compiles kernels, and fills the pool of memory.
     training.step()?;
-    for _ in 0..rounds {
+    for _ in 0..flags.rounds {
         fastest = fastest.min(seconds(|| training.step().map(drop))?);
         product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
     let peak_memory = peak_memory();
     let profile = match flags.profile {
-        true => Some(Table::new(training.fastest_profile(rounds)?)),
+        true => Some(Table::new(training.fastest_profile(flags.rounds)?)),
         false => None,
     };
     Ok(Report {
@@ -182,7 +181,7 @@ impl Training {
     }
 
     /// The profile of the fastest of some steps.
-    fn fastest_profile(&mut self, rounds: usize) -> Result<Profile, Failure> {
+    fn fastest_profile(&mut self, rounds: u32) -> Result<Profile, Failure> {
         let mut fastest: Option<Profile> = None;
         for _ in 0..rounds {
             let (loss, profile) = taipan::profile(|| self.step());

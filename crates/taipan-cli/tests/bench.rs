@@ -1,0 +1,83 @@
+//! `taipan bench`, as a user calls it.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SMALL: [&str; 10] = [
+    "--d-model",
+    "64",
+    "--n-layer",
+    "2",
+    "--batch-size",
+    "2",
+    "--block-size",
+    "64",
+    "--rounds",
+    "2",
+];
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
+    command.args(["bench", "step"]).args(arguments).output().expect("the program was built")
+}
+
+#[test]
+fn a_step_is_measured_and_explained() {
+    let output = bench(&[&SMALL[..], &["--threads", "1", "--profile", "--json"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(report["threads"], 1);
+    assert_eq!(report["batch"], serde_json::json!([2, 64]));
+    // An embedding of 256 tokens, two layers of 128 channels, a norm.
+    let layer = 64 + 256 * 64 + 128 * 5 + 36 * 128 + 128 * 5 + 128 * 17 + 64 * 128;
+    assert_eq!(report["parameters"], 256 * 64 + 2 * layer + 64);
+    let speed = number(&report["tokens_per_second"]) * number(&report["step_ms"]) / 1e3;
+    assert!((speed - 128.0).abs() < 1e-6, "tokens of a step, from its time and speed: {speed}");
+
+    let profile = &report["profile"];
+    let parts = profile["parts"].as_array().unwrap();
+    let calls =
+        |name: &str| parts.iter().find(|part| part["name"] == name).unwrap()["calls"].clone();
+    assert_eq!(calls("selective_scan"), 2);
+    assert_eq!(calls("selective_scan: backward"), 2);
+    // x and z, the parameters of the scan, its step size, and back to the stream.
+    assert_eq!(calls("linear"), 10);
+    assert_eq!(calls("linear: dw"), 10);
+    assert_eq!(calls("adamw"), 3);
+    let sum: f64 = parts.iter().map(|part| number(&part["ms"])).sum();
+    let explained = number(&profile["explained"]);
+    assert!((explained * number(&profile["total_ms"]) - sum).abs() < 1e-6);
+    assert!(explained > 0.8 && explained <= 1.0, "{explained}");
+}
+
+#[test]
+fn the_text_says_what_the_json_does() {
+    let output = bench(&SMALL);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("cpu, "), "{text}");
+    assert_eq!(lines[1], "0.1 M parameters in f32, 2 x 64 tokens");
+    assert!(lines[2].starts_with("step ") && lines[2].ends_with(" tokens/s"), "{text}");
+    assert!(lines[3].starts_with("product ") && lines[3].contains(" GF/s"), "{text}");
+}
+
+#[test]
+fn nonsense_is_wrong_usage() {
+    for (arguments, message) in [
+        (&["--d-model", "0"][..], "taipan: config: hidden_size is 0, expected 1 to 262144"),
+        (&["--vocab-size", "0"], "taipan: config: vocab_size is 0, expected 1 to 262144"),
+        (
+            &["--block-size", "0"],
+            "taipan: --batch-size times --block-size is 0, expected 1 to 2^28",
+        ),
+        (&["--threads", "0"], "taipan: --threads is 0, expected at least 1"),
+        (&["--rounds", "0"], "error: invalid value '0' for '--rounds <N>'"),
+    ] {
+        let output = bench(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with(message), "{arguments:?}: {stderr}");
+    }
+}
