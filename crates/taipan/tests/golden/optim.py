@@ -3,7 +3,7 @@
     python3 -m pip install torch
     python3 crates/taipan/tests/golden/optim.py
 
-writes optim.json beside this file; tests/optim.rs replays it. It was run with torch 2.15.0.
+writes optim.json beside this file; tests/optim/formulas.rs replays it. It was run with torch 2.15.0.
 
 Three parameters in groups of their own, with and without weight decay and one at half the learning rate, take
 20 steps on random gradients under a warm-up and a cosine. Gradients have sizes from far below to far
