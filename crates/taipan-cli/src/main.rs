@@ -2,7 +2,7 @@
 
 mod bench;
 mod devices;
-mod inspect;
+mod info;
 mod machine;
 mod train;
 
@@ -32,9 +32,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show the shape of a Mamba model, from its config.json or the directory that holds it
-    Inspect {
-        /// The file or directory
+    /// Show a model, a checkpoint or a run, and check that its files are what was written
+    Info {
+        /// A config.json, or the directory of a model, a checkpoint or a run
         path: PathBuf,
     },
     /// Train a Mamba language model
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Devices { json: false } => devices::devices(Format::Text),
         Command::Devices { json: true } => devices::devices(Format::Json),
-        Command::Inspect { path } => inspect::inspect(path),
+        Command::Info { path } => info::info(&path),
         Command::Train(flags) => train::train(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
     };

@@ -20,8 +20,8 @@ fn taipan(arguments: &[&str]) -> Command {
 fn a_reader_that_left_is_no_failure() {
     let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unread_config.json");
     std::fs::write(&config, r#"{"model_type": "mamba"}"#).unwrap();
-    let inspect = ["inspect", config.to_str().unwrap()];
-    for arguments in [&["devices"][..], &["devices", "--json"], &inspect, &["--help"]] {
+    let info = ["info", config.to_str().unwrap()];
+    for arguments in [&["devices"][..], &["devices", "--json"], &info, &["--help"]] {
         let output = unread(&mut taipan(arguments));
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
@@ -34,7 +34,7 @@ fn a_failure_stays_one_when_nobody_reads() {
     assert_eq!(output.status.code(), Some(1));
     let (reader, writer) = std::io::pipe().expect("a pipe can be made");
     drop(reader);
-    let status = taipan(&["inspect", "no such file"]).stderr(writer).status().unwrap();
+    let status = taipan(&["info", "no such file"]).stderr(writer).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }
 

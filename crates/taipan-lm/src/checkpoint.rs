@@ -3,25 +3,28 @@
 //! A checkpoint is a model in Hugging Face's layout (see [`crate::Mamba::save_pretrained`]), and beside it
 //!
 //! ```text
-//! trainer.json            recipe, step, what the data was, how well the model does
+//! trainer.json            recipe, step, what the data was, how well the model does, checksums of all files
 //! trainer.safetensors     the optimiser's state
 //! ```
 //!
 //! There are no times, paths or names of machines in it: the same run leaves the same bytes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::atomic::{self, NewDirectory, write_file};
+use crate::checksum::Checksum;
 use crate::pretrained::{FILES, write_files};
 use crate::safetensors::Stored;
 use crate::{Error, Mamba, Recipe, Result, Tokenizer};
 
 pub(crate) const STATE: &str = "trainer.safetensors";
 const PROGRESS: &str = "trainer.json";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How well a model predicts text that it was not trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,8 +32,8 @@ const FORMAT: u32 = 1;
 pub struct Evaluation {
     /// The mean of `−ln p(token)`.
     pub loss: f64,
-    /// `Σ −log₂ p(token)` by the bytes of text that the tokens stand for.
-    pub bits_per_byte: f64,
+    /// `Σ −log₂ p(token)` by the bytes of text that the tokens stand for; none if they stand for none.
+    pub bits_per_byte: Option<f64>,
 }
 
 /// `trainer.json`
@@ -47,6 +50,12 @@ pub(crate) struct Progress {
     /// Of this very step, if there was one.
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) recipe: Recipe,
+    /// What the program that trains wants to find again.
+    pub(crate) notes: Map<String, Value>,
+    /// The checksums of all other files.
+    files: BTreeMap<String, Checksum>,
+    /// The checksum of this one, with the digits of this number left out.
+    checksum: Option<Checksum>,
 }
 
 impl Progress {
@@ -58,6 +67,9 @@ impl Progress {
             data: data.into(),
             evaluation: None,
             recipe: recipe.clone(),
+            notes: Map::new(),
+            files: BTreeMap::new(),
+            checksum: None,
         }
     }
 
@@ -78,6 +90,12 @@ impl Progress {
         }
         let progress: Progress =
             serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        let digits = progress.checksum.map(|checksum| format!("\"{checksum}\""));
+        let digits = digits.ok_or_else(|| invalid("checksum is null".into()))?;
+        if progress.checksum != Some(Checksum::of(text.replace(&digits, "null").as_bytes())) {
+            let why = format!("the checksum is not {digits}: it was changed after it was written");
+            return Err(invalid(why));
+        }
         if checkpoint.file_name() != Some(name(progress.step).as_ref()) {
             return Err(invalid(format!(
                 "step is {}, unlike in its directory's name",
@@ -87,10 +105,44 @@ impl Progress {
         Ok(progress)
     }
 
-    fn json(&self) -> String {
-        let json = serde_json::to_string_pretty(self).expect("numbers and strings are JSON");
-        format!("{json}\n")
+    /// [`Progress::read`], after a check that every file is what was written.
+    pub(crate) fn verify(checkpoint: &Path) -> Result<Progress> {
+        let progress = Progress::read(checkpoint)?;
+        let files = &progress.files;
+        files.iter().try_for_each(|(name, checksum)| checksum.verify(&checkpoint.join(name)))?;
+        Ok(progress)
     }
+
+    /// The file, with its checksum.
+    fn json(&self) -> String {
+        let text = |progress: &Progress| {
+            let json = serde_json::to_string_pretty(progress).expect("numbers and strings");
+            format!("{json}\n")
+        };
+        let without = Progress { checksum: None, ..self.clone() };
+        text(&Progress { checksum: Some(Checksum::of(text(&without).as_bytes())), ..without })
+    }
+}
+
+/// What a checkpoint says of itself.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CheckpointInfo {
+    /// How many steps the model was trained for.
+    pub step: u64,
+    /// How well it does on held-out text, if that was measured at this step.
+    pub evaluation: Option<Evaluation>,
+    /// The [fingerprint](crate::data::Dataset::fingerprint) of what it learned from.
+    pub data: String,
+    /// How many files there are besides `trainer.json`.
+    pub files: usize,
+}
+
+/// An error unless every file of the checkpoint in `directory` is there and has the checksum that it was written
+/// with.
+pub fn verify_checkpoint(directory: &Path) -> Result<CheckpointInfo> {
+    let Progress { step, evaluation, data, files, .. } = Progress::verify(directory)?;
+    Ok(CheckpointInfo { step, evaluation, data, files: files.len() })
 }
 
 /// The checkpoints in the directory of a run, each with its step, the earliest first.
@@ -111,15 +163,18 @@ pub fn checkpoints(run: &Path) -> Result<Vec<(u64, PathBuf)>> {
 
 /// The checkpoint of a run with the lowest loss on held-out text, among those that were evaluated.
 pub fn best_checkpoint(run: &Path) -> Result<Option<(PathBuf, Evaluation)>> {
-    let mut best: Option<(PathBuf, Evaluation)> = None;
-    for (_, path) in checkpoints(run)? {
-        if let Some(evaluation) = Progress::read(&path)?.evaluation
-            && best.as_ref().is_none_or(|(_, best)| evaluation.loss < best.loss)
-        {
-            best = Some((path, evaluation));
-        }
-    }
-    Ok(best)
+    let evaluations = checkpoints(run)?.into_iter().map(|(_, path)| {
+        let evaluation = Progress::read(&path)?.evaluation;
+        Ok((path, evaluation))
+    });
+    Ok(best(evaluations.collect::<Result<Vec<_>>>()?))
+}
+
+/// The first one with the lowest loss.
+fn best(evaluations: Vec<(PathBuf, Option<Evaluation>)>) -> Option<(PathBuf, Evaluation)> {
+    let evaluated =
+        evaluations.into_iter().filter_map(|(path, evaluation)| Some((path, evaluation?)));
+    evaluated.min_by(|a, b| a.1.loss.total_cmp(&b.1.loss))
 }
 
 fn name(step: u64) -> String {
@@ -141,32 +196,49 @@ impl Checkpoint<'_> {
     }
 
     /// Write it: it is there whole, or not at all and without a trace.
-    pub(crate) fn write(&self, run: &Path) -> Result<()> {
+    pub(crate) fn write(mut self, run: &Path) -> Result<()> {
         let new = NewDirectory::create(&self.place(run))?;
-        write_files(self.model, self.tokenizer, |name, fill| new.file(name, fill))?;
+        let files = &mut self.progress.files;
+        write_files(self.model, self.tokenizer, |name, fill| {
+            files.insert(name.into(), new.file(name, fill)?);
+            Ok(())
+        })?;
+        files.insert(STATE.into(), new.file(STATE, |out| out.write_tensors(self.state))?);
         new.file(PROGRESS, |out| out.write(self.progress.json().as_bytes()))?;
-        new.file(STATE, |out| out.write_tensors(self.state))?;
         new.commit()
     }
 
     /// Bring one up to date that was written at the same step of the same run: weights and state are as they were.
-    pub(crate) fn rewrite_progress(&self, run: &Path) -> Result<()> {
-        let path = self.place(run).join(PROGRESS);
-        write_file(&path, |out| out.write(self.progress.json().as_bytes()))
+    pub(crate) fn rewrite_progress(mut self, run: &Path) -> Result<()> {
+        let place = self.place(run);
+        self.progress.files = Progress::read(&place)?.files;
+        write_file(&place.join(PROGRESS), self.progress.json().as_bytes())
     }
 }
 
-/// Remove all checkpoints but the last `keep` and the best.
-pub(crate) fn prune(run: &Path, keep: usize) -> Result<()> {
+/// Remove all checkpoints but the last `keep` and the best. What cannot be read stays, since it may be the best,
+/// and what cannot be removed: both are told.
+pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
     let all = checkpoints(run)?;
     let old = &all[..all.len().saturating_sub(keep)];
     if old.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let best = best_checkpoint(run)?.map(|(path, _)| path);
-    old.iter()
-        .filter(|(_, path)| Some(path) != best.as_ref())
-        .try_for_each(|(_, path)| atomic::remove_directory(path))
+    let (mut readable, mut errors) = (Vec::new(), Vec::new());
+    for (_, path) in &all {
+        match Progress::read(path) {
+            Ok(progress) => readable.push((path.clone(), progress.evaluation)),
+            Err(error) => errors.push(error),
+        }
+    }
+    let removable: Vec<PathBuf> = readable.iter().map(|(path, _)| path.clone()).collect();
+    let best = best(readable).map(|(path, _)| path);
+    for (_, path) in old {
+        if removable.contains(path) && Some(path) != best.as_ref() {
+            errors.extend(atomic::remove_directory(path).err());
+        }
+    }
+    Ok(errors)
 }
 
 /// Remove what a killed run left unfinished.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
-use taipan::DType;
+use taipan::{DType, Scan};
 
 /// What determines a Mamba model's shape and results; field by field the names of Hugging Face's
 /// `MambaConfig`, with its defaults.
@@ -131,12 +131,6 @@ impl Config {
     /// and an `intermediate_size` that is no multiple of `hidden_size` are refused.
     pub fn from_json(text: &str) -> Result<Config, ConfigError> {
         let file: File = serde_json::from_str(&without_infinities(text))?;
-        let expect = |key, fine: bool, found: &dyn ToString, expected: &str| match fine {
-            true => Ok(()),
-            false => {
-                Err(ConfigError::Value { key, found: found.to_string(), expected: expected.into() })
-            }
-        };
         let kind = &file.model_type;
         expect("model_type", kind == "mamba", &format!("{kind:?}"), "\"mamba\"")?;
         expect("hidden_act", file.hidden_act == "silu", &file.hidden_act, "silu")?;
@@ -145,20 +139,6 @@ impl Config {
             Some(size) => size,
             None => file.expand.saturating_mul(file.hidden_size),
         };
-        for (key, size) in [
-            ("vocab_size", file.vocab_size),
-            ("hidden_size", file.hidden_size),
-            ("num_hidden_layers", file.num_hidden_layers),
-            ("state_size", file.state_size),
-            ("conv_kernel", file.conv_kernel),
-            ("intermediate_size", inner),
-        ] {
-            // So that the number of parameters, a product of three, does not overflow.
-            let most = 1 << 18;
-            expect(key, (1..=most).contains(&size), &size, &format!("1 to {most}"))?;
-        }
-        let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
-        expect("intermediate_size", inner % file.hidden_size == 0, &inner, &multiple)?;
         let rank = &file.time_step_rank;
         let time_step_rank = match rank.as_u64() {
             _ if rank == "auto" => file.hidden_size.div_ceil(16),
@@ -168,24 +148,55 @@ impl Config {
                 0
             }
         };
-        let in_range = (1..=inner).contains(&time_step_rank);
-        expect("time_step_rank", in_range, &time_step_rank, &format!("1 to {inner}"))?;
-        let epsilon = file.layer_norm_epsilon;
-        expect("layer_norm_epsilon", epsilon >= 0.0, &epsilon, "0 or more")?;
-        Ok(Config {
+        let config = Config {
             vocab_size: file.vocab_size,
             hidden_size: file.hidden_size,
             num_hidden_layers: file.num_hidden_layers,
             state_size: file.state_size,
             conv_kernel: file.conv_kernel,
-            expand: inner / file.hidden_size,
+            expand: inner / file.hidden_size.max(1),
             time_step_rank,
             use_bias: file.use_bias,
             use_conv_bias: file.use_conv_bias,
-            layer_norm_epsilon: epsilon,
+            layer_norm_epsilon: file.layer_norm_epsilon,
             residual_in_fp32: file.residual_in_fp32,
             tie_word_embeddings: file.tie_word_embeddings.or(file.tie_embeddings).unwrap_or(true),
-        })
+        };
+        config.check()?;
+        let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
+        expect("intermediate_size", inner == config.inner_size(), &inner, &multiple)?;
+        Ok(config)
+    }
+
+    /// An error unless such a model can be computed.
+    ///
+    /// ```
+    /// use taipan_lm::Config;
+    ///
+    /// let config = Config { state_size: 300, ..Config::default() };
+    /// assert_eq!(
+    ///     config.check().unwrap_err().to_string(),
+    ///     "config: state_size is 300, expected 1 to 256"
+    /// );
+    /// ```
+    pub fn check(&self) -> Result<(), ConfigError> {
+        // So that the number of parameters, a product of three, does not overflow.
+        let most = 1 << 18;
+        let inner = self.expand.saturating_mul(self.hidden_size);
+        for (key, size, most) in [
+            ("vocab_size", self.vocab_size, most),
+            ("hidden_size", self.hidden_size, most),
+            ("num_hidden_layers", self.num_hidden_layers, most),
+            ("state_size", self.state_size, Scan::MAX_STATES),
+            ("conv_kernel", self.conv_kernel, most),
+            ("intermediate_size", inner, most),
+            ("time_step_rank", self.time_step_rank, inner),
+        ] {
+            expect(key, (1..=most).contains(&size), &size, &format!("1 to {most}"))?;
+        }
+        // Beyond it hardly anything is left of what is normed, and of its gradient.
+        let epsilon = self.layer_norm_epsilon;
+        expect("layer_norm_epsilon", (0.0..=1.0).contains(&epsilon), &epsilon, "0 to 1")
     }
 
     /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`; `end` is the token
@@ -264,6 +275,20 @@ impl Config {
     }
 }
 
+fn expect(
+    key: &'static str,
+    fine: bool,
+    found: &dyn ToString,
+    expected: &str,
+) -> Result<(), ConfigError> {
+    match fine {
+        true => Ok(()),
+        false => {
+            Err(ConfigError::Value { key, found: found.to_string(), expected: expected.into() })
+        }
+    }
+}
+
 /// Python writes `Infinity` and `NaN` where JSON knows no such number: make them `null` outside of
 /// strings. None of the keys read here has such a value.
 fn without_infinities(text: &str) -> String {
@@ -318,11 +343,11 @@ mod tests {
     fn the_largest_model_can_be_counted() {
         let config = Config::from_json(
             r#"{"model_type": "mamba", "hidden_size": 262144, "num_hidden_layers": 262144,
-                "expand": 1, "state_size": 262144, "conv_kernel": 262144, "vocab_size": 262144,
+                "expand": 1, "state_size": 256, "conv_kernel": 262144, "vocab_size": 262144,
                 "time_step_rank": 262144, "tie_embeddings": true, "tie_word_embeddings": false}"#,
         )
         .unwrap();
-        assert!(config.parameters() > 1 << 54 && !config.tie_word_embeddings);
+        assert!(config.parameters() > 1 << 53 && !config.tie_word_embeddings);
     }
 
     #[test]
@@ -383,6 +408,14 @@ mod tests {
             error(r#"{"model_type": "mamba", "time_step_rank": "big"}"#),
             "config: time_step_rank is \"big\", expected a number or \"auto\""
         );
+        assert_eq!(
+            error(r#"{"model_type": "mamba", "state_size": 257}"#),
+            "config: state_size is 257, expected 1 to 256"
+        );
+        for epsilon in ["1e300", "-1e-5", "NaN"] {
+            let json = format!(r#"{{"model_type": "mamba", "layer_norm_epsilon": {epsilon}}}"#);
+            assert!(Config::from_json(&json).is_err(), "{epsilon}");
+        }
         assert!(error("[").starts_with("config: EOF while parsing"));
     }
 }

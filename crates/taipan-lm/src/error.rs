@@ -41,6 +41,19 @@ impl Error {
         Error::Invalid { place: place.into(), why: why.into() }
     }
 
+    /// The same, with what to do about it.
+    pub(crate) fn with_advice(self, advice: &str) -> Error {
+        match self {
+            Error::Invalid { place, why } => {
+                Error::Invalid { place, why: format!("{why}; {advice}") }
+            }
+            Error::Io { path, source } => {
+                Error::invalid(path.display().to_string(), format!("{source}; {advice}"))
+            }
+            other => other,
+        }
+    }
+
     /// To put the path to what the system says: `.map_err(Error::io(path))`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }

@@ -14,10 +14,14 @@ mod atomic;
 mod batch;
 #[cfg(not(target_family = "wasm"))]
 mod checkpoint;
+#[cfg(not(target_family = "wasm"))]
+mod checksum;
 mod config;
 #[cfg(not(target_family = "wasm"))]
 pub mod data;
 mod error;
+#[cfg(not(target_family = "wasm"))]
+mod free_memory;
 #[cfg(not(target_family = "wasm"))]
 mod memory;
 mod model;
@@ -31,17 +35,23 @@ mod tokenizer;
 #[cfg(not(target_family = "wasm"))]
 mod train;
 
+#[cfg(not(target_family = "wasm"))]
+pub use atomic::{is_unfinished, remove_unfinished, write_file};
 pub use batch::{Batch, IGNORE};
 #[cfg(not(target_family = "wasm"))]
-pub use checkpoint::{Evaluation, best_checkpoint, checkpoints};
+pub use checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint};
+#[cfg(not(target_family = "wasm"))]
+pub use checksum::checksum;
 pub use config::{Config, ConfigError};
 pub use error::{Error, Result};
 #[cfg(not(target_family = "wasm"))]
-pub use memory::{Memory, free_memory};
+pub use free_memory::free_memory;
+#[cfg(not(target_family = "wasm"))]
+pub use memory::Memory;
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
 #[cfg(not(target_family = "wasm"))]
 pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 #[cfg(not(target_family = "wasm"))]
-pub use train::{StepReport, Trainer};
+pub use train::{Saved, StepReport, Trainer};

@@ -81,26 +81,9 @@ impl Memory {
     }
 }
 
-/// The bytes that programs can still have on this machine, where the system tells: on Linux.
-pub fn free_memory() -> Option<u64> {
-    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn free_memory_is_what_linux_calls_available() {
-        let meminfo = "MemTotal:       16336608 kB\nMemAvailable:    9123456 kB\nSwapFree: 1 kB\n";
-        assert_eq!(available(meminfo), Some(9123456 * 1024));
-        assert_eq!(available("MemTotal: 1 kB\n"), None);
-    }
 
     #[test]
     fn half_precision_keeps_masters_and_moments_in_f32() {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use taipan::{DType, Device};
 
-use crate::atomic::{Output, write_file};
+use crate::atomic::{Output, replace_file};
 use crate::safetensors::{Safetensors, Stored, write};
 use crate::{Config, Error, Mamba, Result, Tokenizer};
 
@@ -97,7 +97,7 @@ impl Mamba {
     ) -> Result<()> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        write_files(self, tokenizer, |name, fill| write_file(&directory.join(name), fill))
+        write_files(self, tokenizer, |name, fill| replace_file(&directory.join(name), fill))
     }
 }
 

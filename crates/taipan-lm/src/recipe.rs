@@ -146,11 +146,20 @@ impl Recipe {
         }
     }
 
-    /// An error unless a run by `self` can go on by `other`: with another schedule, so that it becomes longer
-    /// or shorter, and with more or less memory, but with nothing else.
+    /// An error unless a run by `self` can go on by `other`: with a longer or shorter schedule, and with more or
+    /// less memory, but with nothing else.
     pub(crate) fn check_continuation(&self, other: &Recipe) -> Result<()> {
-        let continued =
-            Recipe { schedule: other.schedule, activations: other.activations, ..self.clone() };
+        let curve = match (self.schedule.curve, other.schedule.curve) {
+            (Curve::StableDecay { .. }, Curve::StableDecay { decay }) => {
+                Curve::StableDecay { decay }
+            }
+            (curve, _) => curve,
+        };
+        let continued = Recipe {
+            schedule: Schedule { total: other.schedule.total, curve, ..self.schedule },
+            activations: other.activations,
+            ..self.clone()
+        };
         let [before, after] =
             [&continued, other].map(|recipe| match serde_json::to_value(recipe) {
                 Ok(serde_json::Value::Object(settings)) => settings,
@@ -160,7 +169,8 @@ impl Recipe {
             None => Ok(()),
             Some((name, value)) => {
                 let why = format!(
-                    "{name} is {}, but the run began with {value}; to go on, only schedule and activations may change",
+                    "{name} is {}, but the run began with {value}; to go on, only the length of the schedule and \
+                     activations may change",
                     after[name]
                 );
                 Err(Error::invalid("recipe", why))
@@ -301,8 +311,19 @@ mod tests {
         let other = Recipe { batch_size: 9, ..recipe.clone() };
         assert_eq!(
             recipe.check_continuation(&other).unwrap_err().to_string(),
-            "recipe: batch_size is 9, but the run began with 8; to go on, only schedule and activations may change"
+            "recipe: batch_size is 9, but the run began with 8; to go on, only the length of the schedule and \
+             activations may change"
         );
+        let warmer = Schedule { peak: 1.0, ..recipe.schedule };
+        let other = Recipe { schedule: warmer, ..recipe.clone() };
+        let error = recipe.check_continuation(&other).unwrap_err().to_string();
+        assert!(error.starts_with("recipe: schedule is {"), "{error}");
+        let [stable, longer] =
+            [7, 9].map(|decay| Schedule { curve: Curve::StableDecay { decay }, ..recipe.schedule });
+        let [stable, longer] =
+            [stable, longer].map(|schedule| Recipe { schedule, ..recipe.clone() });
+        stable.check_continuation(&longer).unwrap();
+        recipe.check_continuation(&stable).unwrap_err();
         let other = Recipe { grad_clip: None, ..recipe.clone() };
         let error = recipe.check_continuation(&other).unwrap_err().to_string();
         assert!(

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
 use taipan::optim::{AdamW, AdamWOptions, Group, LossScale};
 use taipan::{DType, Device, Tensor, no_grad};
 
@@ -57,6 +58,18 @@ pub struct Trainer {
     evaluation: Option<Evaluation>,
     /// The checkpoint that was last written or read.
     checkpoint: Option<PathBuf>,
+    /// Kept with every checkpoint, for the program that trains to find again when it resumes: what it was told,
+    /// what it has yet to log. It decides nothing here.
+    pub notes: Map<String, Value>,
+}
+
+/// What [`Trainer::save`] did.
+#[derive(Debug)]
+pub struct Saved {
+    /// The checkpoint, which is whole and on the disk.
+    pub checkpoint: PathBuf,
+    /// Of older checkpoints, what could not be read or removed. They are as they were.
+    pub problems: Vec<Error>,
 }
 
 /// What a step came to.
@@ -136,14 +149,16 @@ impl Trainer {
             steps_done: 0,
             evaluation: None,
             checkpoint: None,
+            notes: Map::new(),
         })
     }
 
     /// Go on from the last checkpoint in the directory of a run; [`checkpoint`](Trainer::checkpoint) tells which
-    /// one it is. If it is damaged, that is an error: remove it to go on from the one before.
+    /// one it is. Its files must have the checksums that they were written with. If one is missing or damaged, that
+    /// is an error which says what to do.
     ///
-    /// `change` may give the recipe another schedule, for a longer run, or other
-    /// [`activations`](Recipe::activations). Anything else would be another run and is refused, as are other data.
+    /// `change` may give the recipe a schedule of another length, or other [`activations`](Recipe::activations).
+    /// Anything else would be another run and is refused, as are other data.
     pub fn resume(
         run: &Path,
         dataset: Dataset,
@@ -151,11 +166,21 @@ impl Trainer {
         change: impl FnOnce(&mut Recipe),
     ) -> Result<Trainer> {
         sweep(run)?;
-        let Some((_, path)) = checkpoints(run)?.pop() else {
+        let mut all = checkpoints(run)?;
+        let Some((_, path)) = all.pop() else {
             let why = "no checkpoint found, expected one to go on from";
             return Err(Error::invalid(run.display().to_string(), why));
         };
-        let progress = Progress::read(&path)?;
+        let progress = Progress::verify(&path).map_err(|error| {
+            let advice = match all.last() {
+                Some((_, before)) => {
+                    let (path, before) = (path.display(), before.display());
+                    format!("without the directory {path}, the run resumes from {before}")
+                }
+                None => "there is no earlier checkpoint".into(),
+            };
+            error.with_advice(&advice)
+        })?;
         let (found, expected) = (dataset.fingerprint(), &progress.data);
         if found != expected {
             let why = format!("the fingerprint is {found}, but the run began with {expected}");
@@ -179,6 +204,7 @@ impl Trainer {
         trainer.steps_done = progress.step;
         trainer.evaluation = progress.evaluation;
         trainer.checkpoint = Some(path);
+        trainer.notes = progress.notes;
         Ok(trainer)
     }
 
@@ -188,8 +214,8 @@ impl Trainer {
         let (step, accum) = (self.steps_done, self.recipe.grad_accum as u64);
         let Recipe { seed, batch_size: rows, block_size: len, .. } = self.recipe;
         let order = Order { seed, rows, len };
-        let batches: Vec<Batch> =
-            (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i)).collect();
+        let batches = (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i));
+        let batches = batches.collect::<Result<Vec<Batch>>>()?;
         let (loss, grads) = self.gradients(&batches)?;
 
         let lr = self.recipe.schedule.lr(step);
@@ -252,7 +278,8 @@ impl Trainer {
     pub async fn evaluate(&mut self, tokens: u64) -> Result<Evaluation> {
         let Recipe { batch_size, block_size, .. } = self.recipe;
         let (mut nats, mut count, mut bytes) = (0.0, 0, 0);
-        for (batch, length) in self.dataset.held_out(batch_size, block_size, tokens) {
+        for batch in self.dataset.held_out(batch_size, block_size, tokens) {
+            let (batch, length) = batch?;
             let targets = targets(&batch);
             if targets > 0 {
                 let loss = no_grad(|| self.model.loss(&batch))?;
@@ -270,7 +297,7 @@ impl Trainer {
         }
         let evaluation = Evaluation {
             loss: nats / count as f64,
-            bits_per_byte: nats / (std::f64::consts::LN_2 * bytes as f64),
+            bits_per_byte: (bytes > 0).then(|| nats / (std::f64::consts::LN_2 * bytes as f64)),
         };
         self.evaluation = Some(evaluation);
         Ok(evaluation)
@@ -281,12 +308,12 @@ impl Trainer {
     /// whole.
     ///
     /// A step that was saved before is not written again, except for an evaluation since then.
-    pub fn save(&mut self, run: &Path, keep: usize) -> Result<PathBuf> {
+    pub fn save(&mut self, run: &Path, keep: usize) -> Result<Saved> {
         if keep == 0 {
             return Err(Error::invalid("keep", "0 found, expected 1 or more checkpoints"));
         }
         std::fs::create_dir_all(run).map_err(Error::io(run))?;
-        sweep(run)?;
+        let mut problems: Vec<Error> = sweep(run).err().into_iter().collect();
         let state = self.adamw.state();
         let state: Vec<Stored> = state
             .iter()
@@ -299,6 +326,7 @@ impl Trainer {
         let fingerprint = self.dataset.fingerprint();
         let mut progress = Progress::new(&self.recipe, self.steps_done, fingerprint);
         progress.evaluation = self.evaluation;
+        progress.notes = self.notes.clone();
         let (model, tokenizer) = (&self.model, &self.tokenizer);
         let checkpoint = Checkpoint { progress, model, tokenizer, state: &state };
         let place = checkpoint.place(run);
@@ -306,9 +334,12 @@ impl Trainer {
             true => checkpoint.rewrite_progress(run)?,
             false => checkpoint.write(run)?,
         }
-        prune(run, keep)?;
         self.checkpoint = Some(place.clone());
-        Ok(place)
+        match prune(run, keep) {
+            Ok(errors) => problems.extend(errors),
+            Err(error) => problems.push(error),
+        }
+        Ok(Saved { checkpoint: place, problems })
     }
 
     /// Write the model as it is to a directory, for Hugging Face's library and others: see

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use super::metrics::Row;
 use super::sparkline::range;
 
+pub const FILE: &str = "loss.svg";
+
 const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 440.0;
 const LEFT: f64 = 64.0;

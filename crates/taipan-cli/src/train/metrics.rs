@@ -1,4 +1,5 @@
-//! `metrics.jsonl`: what a run measured, one JSON object per line.
+//! `metrics.jsonl`: what a run measured, one JSON object per line. It has no times in it, so that a run that was
+//! interrupted leaves the same bytes as one that was not; these are in `timings.jsonl`.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::Failure;
 use serde::{Deserialize, Serialize};
 
-const FILE: &str = "metrics.jsonl";
+pub const FILE: &str = "metrics.jsonl";
+const TIMINGS: &str = "timings.jsonl";
 
 /// What is known at a step: of training, of held-out text, or of both.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -31,33 +33,42 @@ pub struct Training {
     pub skipped: u64,
     /// Tokens learnt from so far.
     pub tokens: u64,
-    pub tokens_per_second: f64,
-    /// Since the program began.
-    pub seconds: f64,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct HeldOut {
     /// In nats per token.
     pub val_loss: f64,
-    pub bits_per_byte: f64,
+    /// None if the tokens stand for no bytes of text.
+    pub bits_per_byte: Option<f64>,
+}
+
+/// A line of `timings.jsonl`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Timing {
+    pub step: u64,
+    pub tokens_per_second: f64,
+    /// Since the program began.
+    pub seconds: f64,
 }
 
 /// The file and what is in it.
 pub struct Metrics {
     path: PathBuf,
-    file: File,
+    /// None after a failure: then the file is written anew, with all rows.
+    file: Option<File>,
     rows: Vec<Row>,
 }
 
 impl Metrics {
-    /// The metrics of the run in a directory until a step. What was measured after it will be measured
-    /// again, and of a run that begins anew everything.
-    pub fn open(directory: &Path, step: u64) -> Result<Metrics, Failure> {
+    /// The metrics of the run in a directory until a step. What was measured after it will be measured again, and of
+    /// a run that begins anew everything. `extra` says that the last row is of a stop between two regular ones, and
+    /// goes as well.
+    pub fn open(directory: &Path, step: u64, extra: bool) -> Result<Metrics, Failure> {
         let path = directory.join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(named(&path))?,
+            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
         };
         let mut rows = Vec::new();
         // A line that a killed program left without its end is after every checkpoint.
@@ -70,27 +81,61 @@ impl Metrics {
             }
             rows.push(row);
         }
+        rows.pop_if(|last| extra && last.step == step);
         let kept: String = text.split_inclusive('\n').take(rows.len()).collect();
-        super::replace(&path, kept.as_bytes())?;
-        let file = File::options().append(true).open(&path).map_err(named(&path))?;
+        taipan_lm::write_file(&path, kept.as_bytes())?;
+        let file = Some(append(&path)?);
         Ok(Metrics { path, file, rows })
     }
 
+    /// Add a row. After an error it is in memory, and written with the next one or by [`Metrics::sync`].
     pub fn push(&mut self, row: Row) -> Result<(), Failure> {
         // In one call: a line is there or is not.
         let line = serde_json::to_string(&row)? + "\n";
-        self.file.write_all(line.as_bytes()).map_err(named(&self.path))?;
         self.rows.push(row);
+        let Some(mut file) = self.file.take() else { return self.rewrite() };
+        file.write_all(line.as_bytes())
+            .map_err(|error| format!("{}: {error}", self.path.display()))?;
+        self.file = Some(file);
         Ok(())
+    }
+
+    /// Have all rows on the disk.
+    pub fn sync(&mut self) -> Result<(), Failure> {
+        match &self.file {
+            None => self.rewrite(),
+            Some(file) => {
+                let synced = file.sync_data();
+                Ok(synced.map_err(|error| format!("{}: {error}", self.path.display()))?)
+            }
+        }
     }
 
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
+
+    fn rewrite(&mut self) -> Result<(), Failure> {
+        let lines = self.rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n"));
+        let text = lines.collect::<Result<String, Failure>>()?;
+        taipan_lm::write_file(&self.path, text.as_bytes())?;
+        self.file = Some(append(&self.path)?);
+        Ok(())
+    }
 }
 
-fn named(path: &Path) -> impl Fn(std::io::Error) -> String {
-    move |error| format!("{}: {error}", path.display())
+/// Add a line to `timings.jsonl`.
+pub fn push_timing(directory: &Path, timing: &Timing) -> Result<(), Failure> {
+    let path = directory.join(TIMINGS);
+    let line = serde_json::to_string(timing)? + "\n";
+    let written = File::options().create(true).append(true).open(&path);
+    let written = written.and_then(|mut file| file.write_all(line.as_bytes()));
+    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+fn append(path: &Path) -> Result<File, Failure> {
+    let opened = File::options().append(true).open(path);
+    Ok(opened.map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 #[cfg(test)]
@@ -104,22 +149,45 @@ mod tests {
             grad_norm: step.is_multiple_of(2).then_some(0.5),
             skipped: 0,
             tokens: step * 10,
-            tokens_per_second: 5.0,
-            seconds: 2.0 * step as f64,
         };
-        let held_out = HeldOut { val_loss: 2.0, bits_per_byte: 3.0 };
+        let held_out = HeldOut { val_loss: 2.0, bits_per_byte: Some(3.0) };
         Row { step, training: Some(training), held_out: (step == 2).then_some(held_out) }
+    }
+
+    #[test]
+    fn a_row_that_could_not_be_written_comes_with_the_next() {
+        let directory = std::env::temp_dir().join(format!("taipan-rows-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut metrics = Metrics::open(&directory, 0, false).unwrap();
+        metrics.push(row(1)).unwrap();
+        // Opened to read, it cannot be written to.
+        metrics.file = Some(File::open(&metrics.path).unwrap());
+        metrics.push(row(2)).unwrap_err();
+        metrics.push(row(3)).unwrap();
+        metrics.sync().unwrap();
+        let again = Metrics::open(&directory, 9, false).unwrap();
+        assert_eq!(again.rows(), [row(1), row(2), row(3)]);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn text_without_bytes_has_no_bits_per_byte() {
+        let held_out = HeldOut { val_loss: 2.0, bits_per_byte: None };
+        let row = Row { step: 4, training: None, held_out: Some(held_out) };
+        let json = serde_json::to_string(&row).unwrap();
+        assert_eq!(json, r#"{"step":4,"val_loss":2.0,"bits_per_byte":null}"#);
+        assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);
     }
 
     #[test]
     fn rows_after_the_checkpoint_and_half_a_line_are_dropped() {
         let directory = std::env::temp_dir().join(format!("taipan-metrics-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let mut metrics = Metrics::open(&directory, 0).unwrap();
+        let mut metrics = Metrics::open(&directory, 0, false).unwrap();
         metrics.push(Row { step: 0, training: None, held_out: row(2).held_out }).unwrap();
         (1..=4).for_each(|step| metrics.push(row(step)).unwrap());
-        write!(metrics.file, "{{\"step\": 5").unwrap();
-        let mut again = Metrics::open(&directory, 2).unwrap();
+        write!(metrics.file.as_mut().unwrap(), "{{\"step\": 5").unwrap();
+        let mut again = Metrics::open(&directory, 2, false).unwrap();
         assert_eq!(again.rows(), &metrics.rows()[..3]);
         again.push(row(3)).unwrap();
         let text = std::fs::read_to_string(directory.join(FILE)).unwrap();
@@ -128,8 +196,11 @@ mod tests {
             text.starts_with("{\"step\":0,\"val_loss\":2.0,\"bits_per_byte\":3.0}\n"),
             "{text}"
         );
-        assert_eq!(Metrics::open(&directory, 9).unwrap().rows(), again.rows());
-        assert_eq!(Metrics::open(&directory, 0).unwrap().rows(), []);
+        assert_eq!(Metrics::open(&directory, 9, false).unwrap().rows(), again.rows());
+        assert_eq!(Metrics::open(&directory, 9, true).unwrap().rows(), again.rows());
+        let without = Metrics::open(&directory, 3, true).unwrap();
+        assert_eq!(without.rows(), &again.rows()[..3], "a row between two regular ones goes");
+        assert_eq!(Metrics::open(&directory, 0, false).unwrap().rows(), []);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,8 +1,10 @@
 //! `taipan train`.
 
+mod console;
 mod corpus;
 mod curve;
 mod flags;
+mod lock;
 mod metrics;
 mod progress;
 mod report;
@@ -13,13 +15,13 @@ mod sparkline;
 mod start;
 mod stop;
 mod tensorboard;
-
-use std::path::Path;
+mod warnings;
 
 pub use self::flags::Flags;
 use self::run::Run;
 use self::settings::Settings;
 pub use self::settings::show_defaults;
+pub use self::start::DATA;
 use crate::Failure;
 use crate::machine;
 
@@ -38,11 +40,4 @@ pub fn train(flags: &Flags) -> Result<(), Failure> {
         };
         Run::new(settings, start)?.run()
     })
-}
-
-/// Write a file so that it is there whole or as it was.
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let beside = path.with_added_extension("new");
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anstyle::Style;
 
+use super::console::Console;
 use super::metrics::HeldOut;
 
 /// A terminal is drawn to no more often.
@@ -27,6 +28,7 @@ pub struct State {
 /// The line on the terminal. When it is dropped, the cursor is at the beginning of an empty line, so that
 /// an error has a line of its own.
 pub struct Progress {
+    console: Console,
     terminal: bool,
     drawn: Option<Instant>,
     /// What is on the line.
@@ -37,59 +39,65 @@ impl Progress {
     pub fn new() -> Progress {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal() && !dumb;
-        Progress { terminal, drawn: None, line: String::new() }
+        Progress { console: Console::new(), terminal, drawn: None, line: String::new() }
+    }
+
+    /// What went wrong with the output since the last call.
+    pub fn failure(&self) -> Option<String> {
+        self.console.failure()
     }
 
     /// After a step: draw the bar again, if it is time.
-    pub fn step(&mut self, state: &State) -> Result<(), String> {
+    pub fn step(&mut self, state: &State) {
         let early = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);
-        if !self.terminal || (early && state.step < state.steps) {
-            return Ok(());
+        if self.terminal && !(early && state.step < state.steps) {
+            self.drawn = Some(Instant::now());
+            self.show(bar(state, width()));
         }
-        self.drawn = Some(Instant::now());
-        self.show(bar(state, width()))
     }
 
     /// After a step that is logged.
-    pub fn log(&mut self, state: &State) -> Result<(), String> {
-        match self.terminal {
-            true => Ok(()),
-            false => crate::print(&(plain(state) + "\n")),
+    pub fn log(&mut self, state: &State) {
+        if !self.terminal {
+            self.console.offer(plain(state) + "\n");
         }
     }
 
     /// Something that takes a moment; what is shown next takes its place.
-    pub fn note(&mut self, what: &str) -> Result<(), String> {
-        match self.terminal {
-            true => self.show(what.chars().take(width()).collect()),
-            false => Ok(()),
+    pub fn note(&mut self, what: &str) {
+        if self.terminal {
+            self.show(what.chars().take(width()).collect());
         }
     }
 
-    /// Text that stays.
-    pub fn say(&mut self, text: &str) -> Result<(), String> {
-        self.show(String::new())?;
-        crate::print(&format!("{text}\n"))
+    /// A line that stays, while the model learns.
+    pub fn say(&mut self, text: &str) {
+        self.show(String::new());
+        self.console.offer(format!("{text}\n"));
     }
 
-    fn show(&mut self, line: String) -> Result<(), String> {
+    /// Text that stays, before the first step or after the last one.
+    pub fn print(&mut self, text: &str) {
+        self.show(String::new());
+        self.console.print(text);
+    }
+
+    fn show(&mut self, line: String) {
         // Spaces over what the last line leaves: every terminal understands them.
         let rest = length(&self.line).saturating_sub(length(&line));
         let blank = " ".repeat(rest);
         if !(self.line.is_empty() && line.is_empty()) {
             let end = if line.is_empty() { "\r" } else { "" };
-            crate::print(&format!("\r{line}{blank}{end}"))?;
+            self.console.offer(format!("\r{line}{blank}{end}"));
         }
         self.line = line;
-        Ok(())
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // There is nobody to tell if this fails.
-        if !std::mem::take(&mut self.line).is_empty() {
-            let _ = crate::print("\n");
+        if !self.line.is_empty() {
+            self.console.offer("\n".into());
         }
     }
 }
@@ -114,7 +122,7 @@ fn fields(state: &State) -> Vec<Field> {
     let mut fields = vec![number("loss", state.loss, 9)];
     if let Some(HeldOut { val_loss, bits_per_byte }) = state.held_out {
         fields.push(number("val", val_loss, 5));
-        fields.push(number("bits/byte", bits_per_byte, 8));
+        fields.extend(bits_per_byte.map(|bits| number("bits/byte", bits, 8)));
     }
     fields.push(field("", rate(state.tokens_per_second), "tok/s", 6));
     fields.push(field("lr", format!("{:.1e}", state.lr), "", 3));
@@ -215,7 +223,7 @@ mod tests {
             step: 120,
             steps: 400,
             loss: 2.1344,
-            held_out: Some(HeldOut { val_loss: 2.301, bits_per_byte: 3.32 }),
+            held_out: Some(HeldOut { val_loss: 2.301, bits_per_byte: Some(3.32) }),
             tokens_per_second: 12_345.0,
             lr: 9.8e-4,
             grad_norm: 0.8312,

@@ -7,7 +7,7 @@ use taipan::Device;
 use taipan_lm::{Mamba, free_memory};
 
 use super::flags::Shape;
-use super::metrics::Row;
+use super::metrics::{HeldOut, Row};
 use super::progress::{duration, rate, width};
 use super::settings::Settings;
 use super::sparkline::{range, sparkline};
@@ -94,12 +94,15 @@ pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
         let curve = sparkline(&losses, columns);
         lines.push(("loss", format!("{first:.3} {curve} {last:.3}, least {least:.3}")));
     }
-    let held_out: Vec<(u64, f64)> =
-        rows.iter().filter_map(|row| Some((row.step, row.held_out?.bits_per_byte))).collect();
-    let best = held_out.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let held_out: Vec<(u64, HeldOut)> =
+        rows.iter().filter_map(|row| Some((row.step, row.held_out?))).collect();
+    let best = held_out.iter().min_by(|a, b| a.1.val_loss.total_cmp(&b.1.val_loss));
     if let (Some((step, best)), Some((_, last))) = (best, held_out.last()) {
-        let held_out = format!("{last:.3} bits/byte, the best was {best:.3} at step {step}");
-        lines.push(("held out", held_out));
+        let (last, best) = match (last.bits_per_byte, best.bits_per_byte) {
+            (Some(last), Some(best)) => (format!("{last:.3} bits/byte"), best),
+            _ => (format!("{:.3} nats per token", last.val_loss), best.val_loss),
+        };
+        lines.push(("held out", format!("{last}, the best was {best:.3} at step {step}")));
     }
     table(&lines)
 }

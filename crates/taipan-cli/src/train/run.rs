@@ -2,15 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use taipan_lm::StepReport;
 
-use super::metrics::{HeldOut, Metrics, Row, Training};
+use super::metrics::{HeldOut, Metrics, Row, Timing, Training, push_timing};
 use super::progress::{Progress, State};
 use super::settings::Settings;
 use super::start::Start;
 use super::tensorboard::Events;
-use super::{curve, replace, report, sample, stop};
+use super::warnings::Warnings;
+use super::{curve, lock, report, sample, stop};
 use crate::Failure;
+
+/// Where checkpoints have [`Unlogged`] among the notes of the program.
+const UNLOGGED: &str = "unlogged";
 
 /// A run at work.
 pub struct Run {
@@ -19,21 +24,44 @@ pub struct Run {
     metrics: Metrics,
     events: Option<Events>,
     progress: Progress,
+    warnings: Warnings,
     began: Instant,
     /// Steps that were done when the program began.
     before: u64,
     held_out: Option<HeldOut>,
-    since: Since,
-    /// Time of steps alone.
-    training: Duration,
+    unlogged: Unlogged,
+    /// Steps of this program: since the last row, and in all.
+    pace: Pace,
+    all: Pace,
 }
 
-/// The steps since the last row of metrics.
-#[derive(Default)]
-struct Since {
+/// Steps, and the time that they alone took.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    steps: u64,
+    time: Duration,
+}
+
+impl Pace {
+    fn add(&mut self, time: Duration) {
+        self.steps += 1;
+        self.time += time;
+    }
+
+    /// Tokens per second, of so many in a step.
+    fn speed(self, tokens: u64) -> f64 {
+        (self.steps * tokens) as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// The steps since the last regular row of metrics. A checkpoint has it, so that the next row is the same whether
+/// the run was interrupted or not.
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+struct Unlogged {
     steps: u64,
     losses: f64,
-    time: Duration,
+    /// The last row is of a stop between two regular ones.
+    extra_row: bool,
 }
 
 /// Why there is no next step.
@@ -49,13 +77,17 @@ enum Ending {
 impl Run {
     pub fn new(settings: Settings, start: Start) -> Result<Run, Failure> {
         let before = start.trainer.steps_done();
-        let metrics = Metrics::open(&settings.out, before)?;
+        let unlogged = start.trainer.notes.get(UNLOGGED).cloned().unwrap_or_default();
+        let unlogged: Option<Unlogged> = serde_json::from_value(unlogged)?;
+        let unlogged = unlogged.unwrap_or_default();
+        let metrics = Metrics::open(&settings.out, before, unlogged.extra_row)?;
         let events = match settings.tensorboard {
             true => Some(Events::create(&settings.out, before)?),
             false => None,
         };
         Ok(Run {
             held_out: metrics.rows().iter().rev().find_map(|row| row.held_out),
+            warnings: Warnings::new(&settings.out),
             settings,
             start,
             metrics,
@@ -63,31 +95,59 @@ impl Run {
             progress: Progress::new(),
             began: Instant::now(),
             before,
-            since: Since::default(),
-            training: Duration::ZERO,
+            unlogged: Unlogged { extra_row: false, ..unlogged },
+            pace: Pace::default(),
+            all: Pace::default(),
         })
     }
 
     /// Train until something ends it, and leave the model in the run directory.
     pub fn run(mut self) -> Result<(), Failure> {
-        crate::print(&format!("{}\n", report::summary(&self.settings, &self.start)))?;
+        self.progress.print(&format!("{}\n", report::summary(&self.settings, &self.start)));
+        if let Some(warning) = lock::warning(&self.settings.out) {
+            self.warn(&warning);
+        }
         let ending = match self.steps() {
             Ok(ending) => ending,
             Err(error) => return Err(self.with_way_back(error)),
         };
-        self.progress.note("writing the model")?;
+        self.progress.note("writing the model");
+        self.start.lock.check()?;
         self.start.trainer.export(&self.settings.out)?;
-        self.progress.say("")?;
-        let steps = self.start.trainer.steps_done() - self.before;
-        let speed = (steps * self.tokens()) as f64 / self.training.as_secs_f64().max(1e-9);
-        crate::print(&report::results(self.metrics.rows(), self.began.elapsed(), speed))?;
+        self.progress.print("\n");
+        let speed = self.all.speed(self.tokens());
+        let results = report::results(self.metrics.rows(), self.began.elapsed(), speed);
+        self.progress.print(&results);
         if !matches!(ending, Ending::Stopped) && self.settings.sample_tokens > 0 {
-            crate::print("\n")?;
-            sample::sample(&self.start.trainer, &self.settings, crate::print)?;
-            crate::print("\n")?;
+            self.progress.print("\n");
+            let Run { progress, start, settings, .. } = &mut self;
+            sample::sample(&start.trainer, settings, |text| progress.print(text))?;
+            self.progress.print("\n");
         }
         let way_on = report::way_on(&self.settings, self.start.trainer.steps_done());
-        Ok(crate::print(&format!("\n{way_on}"))?)
+        self.progress.print(&format!("\n{way_on}"));
+        self.hear_output();
+        Ok(())
+    }
+
+    /// Something went wrong that does not concern the training: say so, once.
+    fn warn(&mut self, warning: &str) {
+        if self.warnings.push(warning) {
+            self.progress.say(&format!("warning: {warning}"));
+        }
+    }
+
+    /// Warn where a result is an error.
+    fn tolerate(&mut self, result: Result<(), Failure>) {
+        if let Err(error) = result {
+            self.warn(&error.to_string());
+        }
+    }
+
+    fn hear_output(&mut self) {
+        if let Some(failure) = self.progress.failure() {
+            self.warnings.push(&format!("{failure}; the run goes on without it"));
+        }
     }
 
     /// Tokens of a step.
@@ -100,7 +160,7 @@ impl Run {
         if self.before == 0
             && let Some(held_out) = self.evaluate()?
         {
-            self.push(Row { step: 0, training: None, held_out: Some(held_out) })?;
+            self.push(Row { step: 0, training: None, held_out: Some(held_out) }, None);
         }
         let mut ending = self.ending();
         loop {
@@ -109,8 +169,8 @@ impl Run {
             }
             let began = Instant::now();
             let report = pollster::block_on(self.start.trainer.step())?;
-            self.since.time += began.elapsed();
-            self.training += began.elapsed();
+            self.pace.add(began.elapsed());
+            self.all.add(began.elapsed());
             ending = self.after(&report)?;
         }
     }
@@ -132,38 +192,51 @@ impl Run {
     fn after(&mut self, report: &StepReport) -> Result<Option<Ending>, Failure> {
         // f16 loses a step now and then, until its loss scale fits.
         if report.grad_norm.is_finite() {
-            self.since.steps += 1;
-            self.since.losses += report.loss;
+            self.unlogged.steps += 1;
+            self.unlogged.losses += report.loss;
         } else {
             self.progress.say(&format!(
                 "step {}: skipped, since the gradient is not finite ({} so far); the loss scale is now {}",
                 report.step, report.skipped, report.loss_scale
-            ))?;
+            ));
         }
         let ending = self.ending();
-        let is_due = |interval| report.step.is_multiple_of(interval) || ending.is_some();
-        let held_out = match report.step.is_multiple_of(self.settings.eval_interval)
-            || matches!(ending, Some(Ending::Done | Ending::MaxTime))
-        {
+        let is_due = |interval| report.step.is_multiple_of(interval);
+        let is_last = matches!(ending, Some(Ending::Done | Ending::MaxTime));
+        let held_out = match is_due(self.settings.eval_interval) || is_last {
             true => self.evaluate()?,
             false => None,
         };
         let state = self.state(report);
-        self.progress.step(&state)?;
-        if is_due(self.settings.log_interval) || held_out.is_some() {
-            self.progress.log(&state)?;
-            let training = (self.since.steps > 0).then(|| self.training(report, &state));
-            self.since = Since::default();
-            self.push(Row { step: report.step, training, held_out })?;
+        self.progress.step(&state);
+        // A run that is not stopped has the same regular rows; the others are not kept when it goes on.
+        let is_regular = is_due(self.settings.log_interval)
+            || (is_due(self.settings.eval_interval) && held_out.is_some())
+            || matches!(ending, Some(Ending::Done));
+        if is_regular || ending.is_some() {
+            self.progress.log(&state);
+            let training = (self.unlogged.steps > 0).then(|| self.training(report, &state));
+            match is_regular {
+                true => self.unlogged = Unlogged::default(),
+                false => self.unlogged.extra_row = true,
+            }
+            let timing = Timing {
+                step: report.step,
+                tokens_per_second: state.tokens_per_second,
+                seconds: self.began.elapsed().as_secs_f64(),
+            };
+            self.pace = Pace::default();
+            self.push(Row { step: report.step, training, held_out }, Some(timing));
         }
-        if is_due(self.settings.save_interval) {
+        if is_due(self.settings.save_interval) || ending.is_some() {
             self.save()?;
         }
+        self.hear_output();
         Ok(ending)
     }
 
     fn state(&self, report: &StepReport) -> State {
-        let Since { steps, losses, time } = self.since;
+        let Unlogged { steps, losses, .. } = self.unlogged;
         let last = self.settings.stop_after.unwrap_or(self.settings.steps);
         let elapsed = self.began.elapsed();
         let left = elapsed.as_secs_f64() / (report.step - self.before) as f64
@@ -175,7 +248,7 @@ impl Run {
             steps: self.settings.steps,
             loss: if steps > 0 { losses / steps as f64 } else { report.loss },
             held_out: self.held_out,
-            tokens_per_second: (steps.max(1) * self.tokens()) as f64 / time.as_secs_f64().max(1e-9),
+            tokens_per_second: self.pace.speed(self.tokens()),
             lr: report.lr,
             grad_norm: report.grad_norm,
             left: until.map_or(left, |until| left.min(until)),
@@ -189,8 +262,6 @@ impl Run {
             grad_norm: Some(report.grad_norm).filter(|norm| norm.is_finite()),
             skipped: report.skipped,
             tokens: report.step * self.tokens(),
-            tokens_per_second: state.tokens_per_second,
-            seconds: self.began.elapsed().as_secs_f64(),
         }
     }
 
@@ -200,7 +271,7 @@ impl Run {
             return Ok(None);
         }
         if self.held_out.is_none() {
-            self.progress.note("measuring on held-out text")?;
+            self.progress.note("measuring on held-out text");
         }
         let tokens = self.settings.eval_tokens;
         let evaluation = pollster::block_on(self.start.trainer.evaluate(tokens))?;
@@ -209,23 +280,41 @@ impl Run {
         Ok(self.held_out)
     }
 
-    fn push(&mut self, row: Row) -> Result<(), Failure> {
+    /// Write a row to every log. What fails is written later, or is no loss.
+    fn push(&mut self, row: Row, timing: Option<Timing>) {
         if let Some(events) = &mut self.events {
-            events.push(&row)?;
+            let pushed = events.push(&row, timing.as_ref());
+            self.tolerate(pushed);
         }
-        self.metrics.push(row)
+        if let Some(timing) = timing {
+            let pushed = push_timing(&self.settings.out, &timing);
+            self.tolerate(pushed);
+        }
+        let pushed = self.metrics.push(row);
+        self.tolerate(pushed);
     }
 
+    /// Save a checkpoint, after the metrics until then.
     fn save(&mut self) -> Result<(), Failure> {
+        self.start.lock.check()?;
+        self.metrics.sync()?;
         let Settings { out, keep, .. } = &self.settings;
-        self.start.trainer.save(out, *keep)?;
-        let title = format!("{}, {}", out.display(), report::shape(self.start.trainer.model()));
-        replace(&out.join("loss.svg"), curve::svg(self.metrics.rows(), &title).as_bytes())
+        let trainer = &mut self.start.trainer;
+        trainer.notes.insert(UNLOGGED.into(), serde_json::to_value(self.unlogged)?);
+        let saved = trainer.save(out, *keep)?;
+        let title = format!("{}, {}", out.display(), report::shape(trainer.model()));
+        let picture = curve::svg(self.metrics.rows(), &title);
+        let drawn = taipan_lm::write_file(&out.join(curve::FILE), picture.as_bytes());
+        self.tolerate(drawn.map_err(Failure::from));
+        for problem in saved.problems {
+            self.warn(&format!("{problem}; it stays as it is"));
+        }
+        Ok(())
     }
 
     /// An error of a run, with what is left of it.
     fn with_way_back(&mut self, error: Failure) -> Failure {
-        match self.start.trainer.checkpoint() {
+        match self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists()) {
             None => error,
             Some(checkpoint) => {
                 let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));

@@ -13,7 +13,7 @@ const TEMPERATURE: f64 = 0.7;
 pub fn sample(
     trainer: &Trainer,
     settings: &Settings,
-    mut show: impl FnMut(&str) -> Result<(), String>,
+    mut show: impl FnMut(&str),
 ) -> Result<(), Failure> {
     let (model, tokenizer) = (trainer.model(), trainer.tokenizer());
     let prompt = tokenizer.encode(&settings.prompt)?;
@@ -22,7 +22,7 @@ pub fn sample(
     if ids.is_empty() {
         return Err("--prompt is empty, and the tokenizer has no token to begin with".into());
     }
-    show(&settings.prompt)?;
+    show(&settings.prompt);
     let (mut state, mut stream) = (None, tokenizer.stream());
     for step in 0..settings.sample_tokens as u64 {
         let input = Tensor::new(&ids, &[1, ids.len()], model.device())?;
@@ -34,10 +34,11 @@ pub fn sample(
         if Some(token) == tokenizer.end() || token as usize >= tokenizer.vocab_size() {
             break;
         }
-        show(&printable(&stream.push(token)?))?;
+        show(&printable(&stream.push(token)?));
         (ids, state) = (vec![token], Some(next));
     }
-    Ok(show(&printable(&stream.finish()?))?)
+    show(&printable(&stream.finish()?));
+    Ok(())
 }
 
 /// Without what would command a terminal.

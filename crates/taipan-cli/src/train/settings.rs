@@ -7,8 +7,10 @@ use std::sync::LazyLock;
 
 use clap::Command;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+use taipan::Scan;
 use taipan::optim::{Curve, Schedule};
-use taipan_lm::{Activations, Config, Preset, Recipe};
+use taipan_lm::{Activations, Config, Preset, Recipe, checksum};
 use toml::{Table, Value};
 
 use super::flags::{Flags, Shape, Time};
@@ -40,6 +42,12 @@ const CHANGEABLE: [&str; 15] = [
 
 /// What belongs to one call of the program, not to the run.
 const PASSING: [&str; 4] = ["out", "max-time", "stop-after", "threads"];
+
+/// What is written as a path of this machine.
+const PATHS: [&str; 3] = ["files", "tokenizer", "from"];
+
+/// Where checkpoints have the settings among the notes of the program.
+const NOTE: &str = "settings";
 
 /// What [`Flags`] mean, with nothing left open.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -207,7 +215,50 @@ impl Settings {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| !PASSING.contains(&key));
         let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
-        super::replace(&self.out.join(FILE), text.as_bytes())
+        Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
+    }
+
+    /// What must be the same when the run goes on. Of paths only checksums: checkpoints are shared with people whom
+    /// these do not concern.
+    fn unchanging(&self) -> Result<Map<String, Json>, Failure> {
+        let mut table = Table::try_from(self)?;
+        table.retain(|key, _| !CHANGEABLE.contains(&key));
+        let value = |(key, value): (String, Value)| {
+            let value = match PATHS.contains(&key.as_str()) {
+                true => checksum(value.to_string().as_bytes()).into(),
+                false => serde_json::to_value(value)?,
+            };
+            Ok((key, value))
+        };
+        table.into_iter().map(value).collect()
+    }
+
+    /// Keep that with the checkpoints.
+    pub fn note(&self, notes: &mut Map<String, Json>) -> Result<(), Failure> {
+        notes.insert(NOTE.into(), self.unchanging()?.into());
+        Ok(())
+    }
+
+    /// An error if these settings, which are those of [`FILE`], are not the ones that the checkpoint was made with.
+    pub fn check_unchanged(&self, notes: &Map<String, Json>) -> Result<(), Failure> {
+        let none = Map::new();
+        let expected = notes.get(NOTE).and_then(Json::as_object).unwrap_or(&none);
+        let found = self.unchanging()?;
+        let mut keys = expected.keys().chain(found.keys());
+        let Some(key) = keys.find(|key| found.get(*key) != expected.get(*key)) else {
+            return Ok(());
+        };
+        let path = self.out.join(FILE);
+        let said = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
+        let difference = match PATHS.contains(&key.as_str()) {
+            true => format!("{key} is not what it was when the run began"),
+            false => {
+                let (found, expected) = (said(found.get(key)), said(expected.get(key)));
+                format!("{key} is {found}, but the run began with {expected}")
+            }
+        };
+        let what = "it was edited; what may change are flags of --resume";
+        Err(Usage(format!("{}: {difference}; {what}", path.display())).into())
     }
 
     /// The shape of the model.
@@ -261,11 +312,11 @@ impl Settings {
         let above_zero = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
         within("d-model", self.d_model, size.clone())?;
         within("n-layer", self.n_layer, size.clone())?;
-        within("d-state", self.d_state, size.clone())?;
+        within("d-state", self.d_state, 1..=Scan::MAX_STATES)?;
         within("d-conv", self.d_conv, size.clone())?;
         within("expand", self.expand, 1..=(1 << 18) / self.d_model)?;
         within("dt-rank", self.dt_rank, 1..=self.d_model * self.expand)?;
-        within("train-tokenizer", self.train_tokenizer.unwrap_or(257), 257..=1 << 18)?;
+        within("train-tokenizer", self.train_tokenizer.unwrap_or(258), 258..=1 << 18)?;
         within("val-fraction", self.val_fraction, 0.0..=0.5)?;
         within("batch-size", self.batch_size, size.clone())?;
         within("block-size", self.block_size, 1..=1 << 20)?;
@@ -430,6 +481,7 @@ mod tests {
             ("steps = 10\nwarmup = 11", "--warmup is 11, expected at least 0 and at most 10"),
             ("steps = 10\nstop-after = 11", "--stop-after is 11"),
             ("d-model = 100000\nexpand = 3", "--expand is 3, expected at least 1 and at most 2"),
+            ("d-state = 300", "--d-state is 300, expected at least 1 and at most 256"),
             ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];

@@ -1,20 +1,24 @@
 //! What a run needs before its first step: text, tokenizer, model, and a directory of its own.
 
-use std::fs::{self, File, TryLockError};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use taipan::Device;
+use taipan::optim::Curve;
 use taipan_lm::data::{Dataset, Skipped, Sources, Split};
-use taipan_lm::{Config, Mamba, Memory, Tokenizer, Trainer, checkpoints, free_memory};
+use taipan_lm::{
+    Config, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory, is_unfinished,
+    remove_unfinished,
+};
 
 use super::corpus::SOURCES;
+use super::lock::{self, Lock};
 use super::settings::{self, Settings};
+use super::{curve, metrics};
 use crate::{Failure, Usage};
 
 /// The token cache, in the run directory.
-const DATA: &str = "data";
-/// Held by the program that writes to the directory.
-const LOCK: &str = ".lock";
+pub const DATA: &str = "data";
 
 /// A run that can take its next step.
 pub struct Start {
@@ -23,50 +27,58 @@ pub struct Start {
     /// Files that were found and are not text.
     pub skipped: Vec<Skipped>,
     /// No other program writes to the directory while this lives.
-    _lock: File,
+    pub lock: Lock,
 }
 
 /// Begin a run in a directory where nothing is.
 pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let out = settings.out.as_path();
-    let existed = out.exists();
-    if existed {
-        let mut entries =
-            fs::read_dir(out).map_err(|error| format!("{}: {error}", out.display()))?;
-        if entries.next().is_some() {
-            let what = "is not empty, expected a new directory; --resume goes on with a run";
-            return Err(Usage(format!("--out: {} {what}", out.display())).into());
+    // Before anything is written there, and again when nobody else can.
+    check_empty(out)?;
+    let made = create_directories(out)?;
+    let lock = Lock::take(out)?;
+    check_empty(out)?;
+    sweep(out)?;
+    let prepared = prepare(settings, device);
+    match prepared {
+        Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
+        Err(error) => {
+            // Nothing stays of a run that could not begin; the reason for that says more than an error here.
+            let _ = fs::remove_file(out.join(settings::FILE));
+            let _ = fs::remove_dir_all(out.join(DATA));
+            lock.remove();
+            made.iter().rev().for_each(|directory| drop(fs::remove_dir(directory)));
+            Err(error)
         }
     }
-    let start = prepare(settings, device);
-    if start.is_err() {
-        // Nothing stays of a run that could not begin; the reason for that says more than an error here.
-        let _ = fs::remove_file(out.join(settings::FILE));
-        let _ = fs::remove_file(out.join(LOCK));
-        let _ = fs::remove_dir_all(out.join(DATA));
-        if !existed {
-            let _ = fs::remove_dir(out);
-        }
-    }
-    start
 }
 
 /// Go on from the last checkpoint; if the run was stopped before its first, from the beginning.
 pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let out = settings.out.as_path();
+    let lock = Lock::take(out)?;
+    sweep(out)?;
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
         crate::print(&format!("{}: no checkpoint yet, the run begins anew\n", out.display()))?;
-        return prepare(settings, device);
+        let (trainer, memory, skipped) = prepare(settings, device)?;
+        return Ok(Start { trainer, memory, skipped, lock });
     };
-    let (lock, recipe) = (lock(out)?, settings.recipe());
+    let recipe = settings.recipe();
     let config = settings::config_of(&checkpoint)?;
     let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
     fits(&memory, &config, device)?;
-    let dataset = Dataset::open(out.join(DATA))?;
-    let trainer = Trainer::resume(out, dataset, device, |stored| {
-        stored.schedule = recipe.schedule;
-        stored.activations = recipe.activations;
-    })?;
+    let (dataset, skipped) = match Dataset::exists(out.join(DATA)) {
+        true => (open_data(out)?, Vec::new()),
+        false => {
+            let gone = out.join(DATA).display().to_string();
+            crate::print(&format!("{gone} is not there: the text is tokenised again\n"))?;
+            let sources = sources(settings)?;
+            let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
+            (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
+        }
+    };
+    let trainer = Trainer::resume(out, dataset, device, |stored| lengthen(stored, &recipe))?;
+    settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
         if let Some(steps) = steps.filter(|steps| *steps < done) {
@@ -76,24 +88,32 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         }
     }
     settings.save()?;
-    Ok(Start { trainer, memory, skipped: Vec::new(), _lock: lock })
+    Ok(Start { trainer, memory, skipped, lock })
 }
 
-fn prepare(settings: &Settings, device: &Device) -> Result<Start, Failure> {
-    let (out, recipe) = (settings.out.as_path(), settings.recipe());
-    let sources = match settings.files.is_empty() {
-        true => Sources::texts(SOURCES.iter().copied()),
-        false => Sources::find(&settings.files)?,
-    };
+/// What may be another when a run goes on: its length, and what it keeps in memory.
+fn lengthen(stored: &mut Recipe, wanted: &Recipe) {
+    stored.activations = wanted.activations;
+    stored.schedule.total = wanted.schedule.total;
+    if let (Curve::StableDecay { decay: stored }, Curve::StableDecay { decay }) =
+        (&mut stored.schedule.curve, wanted.schedule.curve)
+    {
+        *stored = decay;
+    }
+}
+
+fn prepare(
+    settings: &Settings,
+    device: &Device,
+) -> Result<(Trainer, Memory, Vec<Skipped>), Failure> {
+    let recipe = settings.recipe();
+    let sources = sources(settings)?;
     let tokenizer = tokenizer(settings, &sources)?;
     let config = settings.config(tokenizer.vocab_size())?;
     let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
     fits(&memory, &config, device)?;
-    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let lock = lock(out)?;
     settings.save()?;
-    let split = Split { held_out: settings.val_fraction, seed: settings.seed, ..Split::default() };
-    let dataset = Dataset::build(out.join(DATA), &sources, &tokenizer, &split)?;
+    let dataset = build_data(settings, &sources, &tokenizer)?;
     // Before the model is made, which may take a while.
     dataset.check(settings.block_size)?;
     let dtype = settings.dtype.into();
@@ -101,8 +121,34 @@ fn prepare(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         Some(directory) => Mamba::from_pretrained(directory, Some(dtype), device)?,
         None => Mamba::new(&config, dtype, settings.seed, device)?,
     };
-    let trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-    Ok(Start { trainer, memory, skipped: sources.skipped().to_vec(), _lock: lock })
+    let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
+    settings.note(&mut trainer.notes)?;
+    Ok((trainer, memory, sources.skipped().to_vec()))
+}
+
+/// The text to learn from, of which the run's own directory is never a part.
+fn sources(settings: &Settings) -> Result<Sources, Failure> {
+    Ok(match settings.files.is_empty() {
+        true => Sources::texts(SOURCES.iter().copied()),
+        false => Sources::find_outside(&settings.out, &settings.files)?,
+    })
+}
+
+fn build_data(
+    settings: &Settings,
+    sources: &Sources,
+    tokenizer: &Tokenizer,
+) -> Result<Dataset, Failure> {
+    let split = Split { held_out: settings.val_fraction, seed: settings.seed, ..Split::default() };
+    Ok(Dataset::build(settings.out.join(DATA), sources, tokenizer, &split)?)
+}
+
+fn open_data(out: &Path) -> Result<Dataset, Failure> {
+    let data = out.join(DATA);
+    Ok(Dataset::open(&data).map_err(|error| {
+        let data = data.display();
+        format!("{error}; without the directory {data}, --resume tokenises the text again")
+    })?)
 }
 
 /// The one that was named, made, or belongs to the model to go on from; or else bytes.
@@ -131,16 +177,37 @@ fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String>
     }
 }
 
-/// Keep other programs from the directory.
-fn lock(out: &Path) -> Result<File, String> {
-    let path = out.join(LOCK);
-    let named = |error| format!("{}: {error}", path.display());
-    let file = File::options().create(true).append(true).open(&path).map_err(named)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(format!("{}: another taipan train is at work in it", out.display()))
-        }
-        Err(TryLockError::Error(error)) => Err(named(error)),
+/// An error if there is anything in the directory but what a program that was killed at once left.
+fn check_empty(out: &Path) -> Result<(), Failure> {
+    let entries = match fs::read_dir(out) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|error| format!("{}: {error}", out.display()))?,
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+    let names = names.collect::<std::io::Result<Vec<_>>>();
+    let names = names.map_err(|error| format!("{}: {error}", out.display()))?;
+    let matters = |name: &str| name != lock::FILE && !is_unfinished(name);
+    if !names.iter().any(|name| name.to_str().is_none_or(matters)) {
+        return Ok(());
     }
+    if names.iter().any(|name| name == lock::FILE) {
+        // A run that is at work is the better reason.
+        Lock::take(out)?;
+    }
+    let what = "is not empty, expected a new directory; --resume goes on with a run";
+    Err(Usage(format!("--out: {} {what}", out.display())).into())
+}
+
+/// Make a directory and those around it; which were not there, the outermost first.
+fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let missing = out.ancestors().take_while(|path| *path != Path::new("") && !path.exists());
+    let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+    missing.reverse();
+    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    Ok(missing)
+}
+
+/// Remove what a killed program left unfinished.
+fn sweep(out: &Path) -> Result<(), Failure> {
+    Ok(remove_unfinished(out, &[settings::FILE, metrics::FILE, curve::FILE])?)
 }

@@ -10,11 +10,11 @@
 //! ```
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::metrics::Row;
+use super::metrics::{Row, Timing};
 use crate::Failure;
 
 /// An event file.
@@ -27,13 +27,19 @@ impl Events {
     /// A new file in the run directory, for a run that has come to `step`. Of older files TensorBoard
     /// forgets what is after it.
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // TensorBoard reads files in the order of their names.
-        let name =
-            format!("events.out.tfevents.{}.{:09}.taipan", since.as_secs(), since.subsec_nanos());
-        let path = directory.join(name);
-        let file =
-            File::create_new(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // TensorBoard reads files in the order of their names. A clock may show the same time again.
+        let (path, file) = loop {
+            let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
+            let path = directory.join(format!("events.out.tfevents.{seconds}.{nanos:09}.taipan"));
+            match File::create_new(&path) {
+                Ok(file) => break (path, file),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    since += Duration::from_nanos(1);
+                }
+                Err(error) => return Err(format!("{}: {error}", path.display()).into()),
+            }
+        };
         let mut events = Events { path, file };
         events.write(0, 3, b"brain.Event:2")?;
         let mut start = Vec::new();
@@ -42,18 +48,18 @@ impl Events {
         Ok(events)
     }
 
-    pub fn push(&mut self, row: &Row) -> Result<(), Failure> {
+    pub fn push(&mut self, row: &Row, timing: Option<&Timing>) -> Result<(), Failure> {
         let mut scalars = Vec::new();
         if let Some(training) = &row.training {
             scalars.push(("loss/train", training.loss));
             scalars.push(("lr", training.lr));
-            scalars.push(("tokens_per_second", training.tokens_per_second));
             scalars.extend(training.grad_norm.map(|norm| ("grad_norm", norm)));
         }
         if let Some(held_out) = &row.held_out {
             scalars.push(("loss/val", held_out.val_loss));
-            scalars.push(("bits_per_byte", held_out.bits_per_byte));
+            scalars.extend(held_out.bits_per_byte.map(|bits| ("bits_per_byte", bits)));
         }
+        scalars.extend(timing.map(|timing| ("tokens_per_second", timing.tokens_per_second)));
         self.write(row.step, 5, &summary(&scalars))
     }
 

@@ -63,12 +63,13 @@ impl Bench {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Both runs have left the same model and the same last checkpoint, to the bit.
+    /// Both runs have left the same model, the same last checkpoint and the same metrics, to the bit.
     pub fn assert_same(&self, one: &str, other: &str, step: u64) {
         let checkpoint = format!("checkpoint-{step}");
         let files = ["model.safetensors", "trainer.safetensors", "trainer.json", "config.json"];
         let files = files.iter().map(|file| format!("{checkpoint}/{file}"));
-        for file in files.chain(["model.safetensors".into(), "tokenizer.json".into()]) {
+        let others = ["model.safetensors", "tokenizer.json", "metrics.jsonl"].map(String::from);
+        for file in files.chain(others) {
             let same = self.read(&format!("{one}/{file}")) == self.read(&format!("{other}/{file}"));
             assert!(same, "{file} of {one} and {other}");
         }

@@ -20,6 +20,7 @@ fn nonsense_is_wrong_usage() {
             &["--lr", "1e-4", "--min-lr", "1e-3"],
             "--min-lr is 0.001, expected at least 0 and at most 0.0001",
         ),
+        (&["--d-state", "300"], "--d-state is 300, expected at least 1 and at most 256"),
         (&["--beta2", "1"], "--beta2 is 1, expected at least 0 and below 1"),
         (&["--threads", "0"], "--threads is 0, expected at least 1"),
         (
@@ -131,5 +132,6 @@ fn a_checkpoint_of_another_shape_is_refused() {
     assert_ne!(config, wider);
     bench.write("run/checkpoint-10/config.json", wider);
     let error = fail(&mut bench.bare(&["--resume", "--out", "run"]), 1);
-    assert!(error.contains("[256, 16]") && error.contains("[256, 32]"), "{error}");
+    let start = "taipan: run/checkpoint-10/config.json: the checksum is ";
+    assert!(error.starts_with(start), "{error}");
 }

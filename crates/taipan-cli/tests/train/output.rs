@@ -45,6 +45,7 @@ fn every_step_is_measured_once_also_when_a_run_goes_on() {
         if step > 0 {
             assert_eq!(row["tokens"], step * 32);
         }
+        assert!(row.get("seconds").is_none() && row.get("tokens_per_second").is_none(), "{row}");
     }
     let curve = bench.text("run/loss.svg");
     assert!(curve.starts_with("<svg ") && curve.ends_with("</svg>\n"));

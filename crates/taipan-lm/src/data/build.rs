@@ -1,15 +1,15 @@
 //! From text to tokens on disk.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::cache::{Counts, FORMAT, MANIFEST, Manifest, width};
-use super::hash::Fnv;
+use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
 use super::split::{Part, Split};
 use super::{Dataset, Sources};
+use crate::atomic::{Draft, Synced, replace_file, sweep};
+use crate::checksum::Checksum;
 use crate::{Error, Result, Tokenizer};
 
 /// Text that is tokenised at a time, by all threads; it decides on memory, not on results.
@@ -30,6 +30,7 @@ impl Dataset {
         let directory = directory.as_ref();
         let sections = split.sections(sources)?;
         fs::create_dir_all(directory).map_err(Error::io(directory))?;
+        sweep(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
         let mut parts = Parts {
             tokenizer,
             train: PartWriter::create(directory, "train", tokenizer)?,
@@ -56,8 +57,9 @@ impl Dataset {
             let why = format!("{bytes} bytes of text, expected enough to hold out a part of it");
             return Err(Error::invalid("data", why));
         }
-        parts.finish(directory)?;
-        Dataset::open(directory)
+        let manifest = parts.finish(directory)?;
+        // The checksums are those of what was just written.
+        Dataset::open_unverified(directory, manifest)
     }
 }
 
@@ -96,34 +98,26 @@ impl Parts<'_> {
     }
 
     /// Put the files in place, the manifest last.
-    fn finish(self, directory: &Path) -> Result<()> {
+    fn finish(self, directory: &Path) -> Result<Manifest> {
         let (train, train_files) = self.train.finish()?;
         let (held_out, held_out_files) = self.held_out.finish()?;
         if train.tokens == 0 {
             return Err(Error::invalid("data", "no tokens, expected some to learn from"));
         }
-        let mut fingerprint = Fnv::new();
-        for file in train_files.iter().chain(&held_out_files) {
-            fingerprint.write(&file.bytes.to_le_bytes());
-            fingerprint.write(&file.hash.value().to_le_bytes());
-        }
         let vocab_size = self.tokenizer.vocab_size();
-        fingerprint.write(&(vocab_size as u64).to_le_bytes());
-        fingerprint
-            .write(&self.tokenizer.end().map_or([0xff; 8], |id| u64::from(id).to_le_bytes()));
-        let manifest = Manifest {
+        let files: Vec<Synced> = train_files.into_iter().chain(held_out_files).collect();
+        let checksums = FILES.iter().zip(&files);
+        let mut manifest = Manifest {
             format: FORMAT.into(),
             width: width(vocab_size),
             vocab_size,
             end: self.tokenizer.end(),
             train,
             held_out,
-            fingerprint: format!("{:032x}", fingerprint.value()),
+            files: checksums.map(|(name, file)| (name.to_string(), file.checksum)).collect(),
+            fingerprint: Checksum::of(b""),
         };
-        let mut file = Draft::create(directory, MANIFEST)?;
-        let text = serde_json::to_string_pretty(&manifest).expect("numbers and texts");
-        file.write(text.as_bytes())?;
-        file.sync()?;
+        manifest.fingerprint = manifest.expected_fingerprint();
         // From here until the new manifest is there, the files are of two caches.
         let old = directory.join(MANIFEST);
         match fs::remove_file(&old) {
@@ -132,10 +126,9 @@ impl Parts<'_> {
             }
             _ => {}
         }
-        for draft in train_files.into_iter().chain(held_out_files) {
-            draft.publish()?;
-        }
-        file.publish()
+        files.into_iter().try_for_each(Synced::publish)?;
+        replace_file(&old, |out| out.write(manifest.to_json().as_bytes()))?;
+        Ok(manifest)
     }
 }
 
@@ -150,7 +143,7 @@ struct PartWriter {
 
 impl PartWriter {
     fn create(directory: &Path, name: &str, tokenizer: &Tokenizer) -> Result<PartWriter> {
-        let draft = |kind| Draft::create(directory, &format!("{name}.{kind}"));
+        let draft = |kind| Draft::create(&directory.join(format!("{name}.{kind}")));
         Ok(PartWriter {
             width: width(tokenizer.vocab_size()),
             counts: Counts { documents: 0, tokens: 0, bytes: 0 },
@@ -161,11 +154,14 @@ impl PartWriter {
     }
 
     fn measured(self, directory: &Path) -> Result<PartWriter> {
-        Ok(PartWriter { lengths: Some(Draft::create(directory, "held_out.lengths")?), ..self })
+        Ok(PartWriter {
+            lengths: Some(Draft::create(&directory.join("held_out.lengths"))?),
+            ..self
+        })
     }
 
     fn begin(&mut self, end: Option<u32>) -> Result<()> {
-        self.documents.write(&self.counts.tokens.to_le_bytes())?;
+        self.documents.output().write(&self.counts.tokens.to_le_bytes())?;
         self.counts.documents += 1;
         match end {
             Some(id) => self.write(&[id], &[0]),
@@ -177,68 +173,21 @@ impl PartWriter {
         let width = self.width;
         let bytes: Vec<u8> =
             ids.iter().flat_map(|id| id.to_le_bytes().into_iter().take(width)).collect();
-        self.tokens.write(&bytes)?;
+        self.tokens.output().write(&bytes)?;
         if let Some(file) = &mut self.lengths {
             let length = |length: &usize| {
                 u16::try_from(*length).expect("a piece is shorter than 2¹⁶ bytes").to_le_bytes()
             };
-            file.write(&lengths.iter().flat_map(length).collect::<Vec<u8>>())?;
+            file.output().write(&lengths.iter().flat_map(length).collect::<Vec<u8>>())?;
         }
         self.counts.tokens += ids.len() as u64;
         Ok(())
     }
 
-    fn finish(self) -> Result<(Counts, Vec<Draft>)> {
-        let mut files = vec![self.tokens, self.documents];
-        files.extend(self.lengths);
-        for file in &mut files {
-            file.sync()?;
-        }
-        Ok((self.counts, files))
-    }
-}
-
-/// A file that is written beside its place; it is removed unless it is published.
-struct Draft {
-    file: BufWriter<File>,
-    draft: PathBuf,
-    place: PathBuf,
-    published: bool,
-    hash: Fnv,
-    bytes: u64,
-}
-
-impl Draft {
-    fn create(directory: &Path, name: &str) -> Result<Draft> {
-        let (place, draft) = (directory.join(name), directory.join(format!("{name}.tmp")));
-        let file = File::create(&draft).map_err(Error::io(&draft))?;
-        let (file, hash) = (BufWriter::with_capacity(1 << 16, file), Fnv::new());
-        Ok(Draft { file, draft, place, published: false, hash, bytes: 0 })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.hash.write(bytes);
-        self.bytes += bytes.len() as u64;
-        self.file.write_all(bytes).map_err(Error::io(&self.draft))
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        let synced = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
-        synced.map_err(Error::io(&self.draft))
-    }
-
-    fn publish(mut self) -> Result<()> {
-        fs::rename(&self.draft, &self.place).map_err(Error::io(&self.place))?;
-        self.published = true;
-        Ok(())
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        if !self.published {
-            // What is left behind is overwritten by the next build, and no cache without a manifest.
-            let _ = fs::remove_file(&self.draft);
-        }
+    /// What it holds, and its files in the order of [`FILES`].
+    fn finish(self) -> Result<(Counts, Vec<Synced>)> {
+        let files = [Some(self.tokens), Some(self.documents), self.lengths];
+        let synced = files.into_iter().flatten().map(Draft::sync).collect::<Result<_>>()?;
+        Ok((self.counts, synced))
     }
 }

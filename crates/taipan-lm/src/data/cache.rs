@@ -4,21 +4,32 @@
 //!
 //! | file | |
 //! |---|---|
-//! | `manifest.json` | what the other files hold; written last, so that without it there is no cache |
+//! | `manifest.json` | what the other files hold, and their checksums; written last: without it there is no cache |
 //! | `train.tokens`, `held_out.tokens` | ids of 1, 2 or 4 bytes, whichever the vocabulary needs |
 //! | `train.documents`, `held_out.documents` | where each document begins, u64 |
 //! | `held_out.lengths` | bytes of text that each token stands for, u16 |
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::Checksum;
 use crate::{Error, Result};
 
 pub(super) const MANIFEST: &str = "manifest.json";
-pub(super) const FORMAT: &str = "taipan tokens 1";
+pub(super) const FORMAT: &str = "taipan tokens 2";
+
+/// What the manifest has checksums of.
+pub(super) const FILES: [&str; 5] = [
+    "train.tokens",
+    "train.documents",
+    "held_out.tokens",
+    "held_out.documents",
+    "held_out.lengths",
+];
 
 /// What a cache holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +44,10 @@ pub(super) struct Manifest {
     pub end: Option<u32>,
     pub train: Counts,
     pub held_out: Counts,
-    /// Of tokens, documents and lengths.
-    pub fingerprint: String,
+    /// The checksums of [`FILES`].
+    pub files: BTreeMap<String, Checksum>,
+    /// The checksum of all of the above.
+    pub fingerprint: Checksum,
 }
 
 /// What a part holds.
@@ -66,6 +79,11 @@ impl Manifest {
         if manifest.format != FORMAT {
             return Err(refuse(format!("format {:?}, expected {FORMAT:?}", manifest.format)));
         }
+        let (found, expected) = (manifest.fingerprint, manifest.expected_fingerprint());
+        if found != expected {
+            let why = format!("the fingerprint is {found}, but that of its contents {expected}");
+            return Err(refuse(format!("{why}: it was changed after it was written")));
+        }
         let expected = width(manifest.vocab_size);
         if manifest.width != expected {
             let found = manifest.width;
@@ -74,8 +92,31 @@ impl Manifest {
         if manifest.train.tokens == 0 {
             return Err(refuse("no tokens to train on".into()));
         }
+        if !manifest.files.keys().map(String::as_str).eq(sorted(FILES)) {
+            return Err(refuse(format!("checksums of {:?}", manifest.files.keys())));
+        }
         Ok(manifest)
     }
+
+    /// An error unless every file of the cache is what was written.
+    pub fn verify(&self, directory: &Path) -> Result<()> {
+        self.files.iter().try_for_each(|(name, checksum)| checksum.verify(&directory.join(name)))
+    }
+
+    /// The checksum of everything but the fingerprint.
+    pub fn expected_fingerprint(&self) -> Checksum {
+        let rest = Manifest { fingerprint: Checksum::of(b""), ..self.clone() };
+        Checksum::of(rest.to_json().as_bytes())
+    }
+
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("numbers and texts") + "\n"
+    }
+}
+
+fn sorted<const N: usize>(mut names: [&str; N]) -> [&str; N] {
+    names.sort();
+    names
 }
 
 /// Tokens of one part as a ring: the first follows on the last.
@@ -97,14 +138,7 @@ impl Ring {
     pub fn open(directory: &Path, name: &str, width: usize, counts: Counts) -> Result<Ring> {
         let place = directory.join(format!("{name}.documents"));
         let documents = Numbers::open(&place, size_of::<u64>(), counts.documents)?;
-        let rising = |i| documents.get(i - 1) < documents.get(i);
-        let fine = match counts.documents {
-            0 => counts.tokens == 0,
-            n => {
-                documents.get(0) == 0 && documents.get(n - 1) < counts.tokens && (1..n).all(rising)
-            }
-        };
-        if !fine {
+        if !documents.are_places(counts.tokens)? {
             let why = format!("not the places of documents among {} tokens", counts.tokens);
             return Err(Error::invalid(place.display().to_string(), why));
         }
@@ -113,30 +147,35 @@ impl Ring {
     }
 
     pub fn len(&self) -> u64 {
-        self.tokens.len()
+        self.tokens.count
     }
 
-    /// Tokens from place `at` on, round and round.
-    pub fn from(&self, at: u64) -> impl Iterator<Item = Token> {
-        let (mut place, mut document) = (at, self.documents.first_from(at));
-        std::iter::repeat_with(move || {
-            if place == self.len() {
-                (place, document) = (0, 0);
+    /// `count` tokens from place `at` on, round and round.
+    pub fn read(&self, at: u64, count: usize) -> Result<Vec<Token>> {
+        let mut tokens: Vec<Token> = Vec::with_capacity(count);
+        let mut place = at;
+        while tokens.len() < count && self.len() > 0 {
+            let end = self.len().min(place + (count - tokens.len()) as u64);
+            let first = tokens.len();
+            let token = |id| Token { id: id as u32, begins: false };
+            tokens.extend(self.tokens.read(place..end)?.map(token));
+            for document in self.documents.within(place..end)? {
+                tokens[first + (document - place) as usize].begins = true;
             }
-            let begins = document < self.documents.len() && self.documents.get(document) == place;
-            let token = Token { id: self.tokens.get(place) as u32, begins };
-            (place, document) = (place + 1, document + u64::from(begins));
-            token
-        })
+            place = end % self.len();
+        }
+        Ok(tokens)
     }
 }
 
-/// A file of unsigned numbers.
+/// A file of unsigned numbers. They are read, not mapped into memory: a file that another program shortens is an
+/// error then, where a map would end the process.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// Nothing of an empty file, which cannot be mapped everywhere.
-    map: Option<Mmap>,
+    path: PathBuf,
+    file: File,
     width: usize,
+    count: u64,
 }
 
 impl Numbers {
@@ -148,40 +187,80 @@ impl Numbers {
             let why = format!("{found} bytes, expected {expected} by {MANIFEST}");
             return Err(Error::invalid(path.display().to_string(), why));
         }
-        if count == 0 {
-            return Ok(Numbers { map: None, width });
-        }
-        // SAFETY: the file is of our own cache, which is replaced by renaming new files over old ones: nobody
-        // writes to a file that is in use or shortens it.
-        let map = unsafe { Mmap::map(&file) }.map_err(Error::io(path))?;
-        Ok(Numbers { map: Some(map), width })
+        Ok(Numbers { path: path.to_owned(), file, width, count })
     }
 
-    fn bytes(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or_default()
+    /// The numbers at these places.
+    pub fn read(&self, range: Range<u64>) -> Result<impl Iterator<Item = u64>> {
+        let width = self.width;
+        let mut bytes = vec![0; (range.end - range.start) as usize * width];
+        read_exact_at(&self.file, &mut bytes, range.start * width as u64).map_err(|error| {
+            match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => {
+                    let expected = self.count * width as u64;
+                    let why = format!("less than {expected} bytes: it was shortened while in use");
+                    Error::invalid(self.path.display().to_string(), why)
+                }
+                _ => Error::io(&self.path)(error),
+            }
+        })?;
+        Ok((0..bytes.len() / width).map(move |i| {
+            let mut number = [0; size_of::<u64>()];
+            number[..width].copy_from_slice(&bytes[i * width..(i + 1) * width]);
+            u64::from_le_bytes(number)
+        }))
     }
 
-    pub fn len(&self) -> u64 {
-        (self.bytes().len() / self.width) as u64
+    /// Those of these rising numbers that lie in `range`.
+    fn within(&self, range: Range<u64>) -> Result<impl Iterator<Item = u64>> {
+        let first = self.first_from(range.start)?;
+        let last = self.count.min(first + (range.end - range.start));
+        Ok(self.read(first..last)?.take_while(move |number| *number < range.end))
     }
 
-    pub fn get(&self, index: u64) -> u64 {
-        let at = index as usize * self.width;
-        let mut number = [0; size_of::<u64>()];
-        number[..self.width].copy_from_slice(&self.bytes()[at..at + self.width]);
-        u64::from_le_bytes(number)
-    }
-
-    /// The first of these rising numbers that is not below `least`.
-    fn first_from(&self, least: u64) -> u64 {
-        let (mut low, mut high) = (0, self.len());
+    /// The place of the first of these rising numbers that is not below `least`.
+    fn first_from(&self, least: u64) -> Result<u64> {
+        let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low.midpoint(high);
-            match self.get(middle) < least {
+            match self.read(middle..middle + 1)?.all(|number| number < least) {
                 true => low = middle + 1,
                 false => high = middle,
             }
         }
-        low
+        Ok(low)
+    }
+
+    /// Whether they begin with 0, rise, and are less than `count`; there are none only if `count` is 0.
+    fn are_places(&self, count: u64) -> Result<bool> {
+        const BLOCK: usize = 1 << 16;
+        let mut next = 0;
+        for first in (0..self.count).step_by(BLOCK) {
+            for number in self.read(first..self.count.min(first + BLOCK as u64))? {
+                if number < next || number >= count || (next == 0 && number > 0) {
+                    return Ok(false);
+                }
+                next = number + 1;
+            }
+        }
+        Ok((self.count == 0) == (count == 0))
+    }
+}
+
+/// Fill `bytes` from an offset of the file.
+fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset);
+    #[cfg(windows)]
+    {
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset + done as u64;
+            match std::os::windows::fs::FileExt::seek_read(file, &mut bytes[done..], at)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                read => done += read,
+            }
+        }
+        Ok(())
     }
 }

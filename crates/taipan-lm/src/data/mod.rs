@@ -11,16 +11,15 @@
 //! data.check(8)?;
 //!
 //! let order = Order { seed: 1, rows: 4, len: 8 };
-//! let batch = data.batch(&order, 0);
+//! let batch = data.batch(&order, 0)?;
 //! assert_eq!(batch.ids.len(), 32);
-//! assert_eq!(Dataset::open(&directory)?.batch(&order, 0), batch);
+//! assert_eq!(Dataset::open(&directory)?.batch(&order, 0)?, batch);
 //! # std::fs::remove_dir_all(&directory).unwrap();
 //! # Ok::<(), taipan_lm::Error>(())
 //! ```
 
 mod build;
 mod cache;
-mod hash;
 mod order;
 mod sources;
 mod split;
@@ -33,9 +32,9 @@ pub use sources::{Reason, Skipped, Sources};
 pub use split::Split;
 
 use crate::{Batch, Error, IGNORE, Result};
-use cache::{Manifest, Numbers, Ring, Token};
+use cache::{Manifest, Numbers, Ring};
 
-/// Tokens on disk, mapped into memory: they may be more than memory holds.
+/// Tokens on disk, read batch by batch: they may be more than memory holds.
 ///
 /// A document is the token [`Tokenizer::end`](crate::Tokenizer::end), where `starts` is 1, and then its text; the
 /// last token of it predicts the next document's first. When the tokenizer has no such token, `starts` is 1 at a
@@ -43,6 +42,7 @@ use cache::{Manifest, Numbers, Ring, Token};
 #[derive(Debug)]
 pub struct Dataset {
     manifest: Manifest,
+    fingerprint: String,
     train: Ring,
     held_out: Ring,
     /// Bytes of text that each held-out token stands for.
@@ -50,21 +50,33 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Open what [`Dataset::build`] left in `directory`. A cache that is not whole is an error.
+    /// Open what [`Dataset::build`] left in `directory`. A cache that is not whole is an error, as is one that is
+    /// not what was written: all of it is read once, to compare checksums.
     pub fn open(directory: impl AsRef<Path>) -> Result<Dataset> {
         let directory = directory.as_ref();
-        let manifest = Manifest::read(directory)?;
+        let dataset = Dataset::open_unverified(directory, Manifest::read(directory)?)?;
+        dataset.manifest.verify(directory)?;
+        Ok(dataset)
+    }
+
+    fn open_unverified(directory: &Path, manifest: Manifest) -> Result<Dataset> {
         let ring = |name, counts| Ring::open(directory, name, manifest.width, counts);
         let train = ring("train", manifest.train)?;
         let held_out = ring("held_out", manifest.held_out)?;
         let lengths = directory.join("held_out.lengths");
         let lengths = Numbers::open(&lengths, size_of::<u16>(), held_out.len())?;
-        Ok(Dataset { manifest, train, held_out, lengths })
+        let fingerprint = manifest.fingerprint.to_string();
+        Ok(Dataset { manifest, fingerprint, train, held_out, lengths })
+    }
+
+    /// Whether there is something to [open](Dataset::open) in `directory`.
+    pub fn exists(directory: impl AsRef<Path>) -> bool {
+        directory.as_ref().join(cache::MANIFEST).exists()
     }
 
     /// Differs when tokens, documents or the split do: 32 hexadecimal digits.
     pub fn fingerprint(&self) -> &str {
-        &self.manifest.fingerprint
+        &self.fingerprint
     }
 
     /// Tokens to train on.
@@ -114,13 +126,13 @@ impl Dataset {
     }
 
     /// The `index`-th batch of a run. It follows from the data, the order and the index alone.
-    pub fn batch(&self, order: &Order, index: u64) -> Batch {
+    pub fn batch(&self, order: &Order, index: u64) -> Result<Batch> {
         let mut rows = Rows::new(self.manifest.end, order.len);
         for row in 0..order.rows {
             let place = order.place(self.train.len(), index, row);
-            rows.push(self.train.from(place), order.len);
+            rows.push(&self.train, place, order.len)?;
         }
-        rows.batch
+        Ok(rows.batch)
     }
 
     /// Batches over the first `tokens` held-out tokens, in order, each with the bytes of text that its
@@ -133,22 +145,25 @@ impl Dataset {
         rows: usize,
         len: usize,
         tokens: u64,
-    ) -> impl Iterator<Item = (Batch, u64)> {
+    ) -> impl Iterator<Item = Result<(Batch, u64)>> {
         let all = self.held_out.len();
         let tokens = if rows == 0 || len == 0 { 0 } else { tokens.min(all) };
-        let mut place = 0;
-        std::iter::from_fn(move || {
+        let starts = (0..tokens).step_by(rows.saturating_mul(len).max(1));
+        starts.map(move |first| {
             let mut batch = Rows::new(self.manifest.end, len);
-            let first = place;
+            let mut place = first;
             while batch.batch.rows < rows && place < tokens {
                 let count = (tokens - place).min(len as u64);
-                batch.push(self.held_out.from(place), count as usize);
+                batch.push(&self.held_out, place, count as usize)?;
                 place += count;
             }
-            let predicted = (first..place).zip(batch.batch.targets.iter());
-            let length = |(place, _)| self.lengths.get((place + 1) % all);
-            let bytes = predicted.filter(|(_, target)| **target != IGNORE).map(length).sum();
-            (place > first).then_some((batch.batch, bytes))
+            // Of what follows each token; the first one follows the last.
+            let inside = self.lengths.read(first + 1..all.min(place + 1))?;
+            let wrapped = self.lengths.read(0..u64::from(place == all))?;
+            let lengths = inside.chain(wrapped).zip(&batch.batch.targets);
+            let predicted = lengths.filter(|(_, target)| **target != IGNORE);
+            let bytes = predicted.map(|(length, _)| length).sum();
+            Ok((batch.batch, bytes))
         })
     }
 }
@@ -165,13 +180,12 @@ impl Rows {
         Rows { end, batch }
     }
 
-    /// A row of the first `count` tokens, and padding.
-    fn push(&mut self, tokens: impl Iterator<Item = Token>, count: usize) {
+    /// A row of `count` tokens from a place of the ring on, and padding.
+    fn push(&mut self, ring: &Ring, place: u64, count: usize) -> Result<()> {
         let Rows { end, batch } = self;
-        let mut tokens = tokens.take(count + 1).peekable();
-        while let Some(token) = tokens.next()
-            && let Some(next) = tokens.peek()
-        {
+        let tokens = ring.read(place, count + 1)?;
+        for pair in tokens.windows(2) {
+            let [token, next] = [pair[0], pair[1]];
             batch.ids.push(token.id);
             batch.starts.push(u32::from(token.begins));
             batch.targets.push(if next.begins && end.is_none() { IGNORE } else { next.id });
@@ -181,5 +195,6 @@ impl Rows {
         batch.ids.resize(size, 0);
         batch.starts.resize(size, 0);
         batch.targets.resize(size, IGNORE);
+        Ok(())
     }
 }

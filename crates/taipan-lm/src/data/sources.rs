@@ -62,6 +62,8 @@ pub enum Reason {
     Link,
     /// It is a device, a pipe or a socket.
     Special,
+    /// It is in the directory that [`Sources::find_outside`] leaves out.
+    Output,
 }
 
 impl fmt::Display for Reason {
@@ -73,6 +75,7 @@ impl fmt::Display for Reason {
             Reason::Repeated => "named twice",
             Reason::Link => "a link to a directory",
             Reason::Special => "not a file",
+            Reason::Output => "where the output goes",
         })
     }
 }
@@ -103,38 +106,17 @@ impl Sources {
     /// and in alphabetical order, but those that [`Sources::skipped`] lists. A name that leads to no text, and a
     /// file that is named itself but is not text, are errors.
     pub fn find<P: AsRef<Path>>(names: impl IntoIterator<Item = P>) -> Result<Sources> {
-        let mut search = Search::default();
-        for name in names {
-            let name = name.as_ref();
-            let before = (search.found.documents.len(), search.found.skipped.len());
-            let shown = name.display().to_string();
-            let pattern = name.to_str().filter(|name| name.contains(['*', '?', '[']));
-            match (fs::metadata(name), pattern) {
-                (Ok(metadata), _) if metadata.is_dir() => search.directory(name)?,
-                (Ok(_), _) => search.named(name)?,
-                (Err(_), Some(pattern)) => search.pattern(pattern)?,
-                (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::invalid(shown, "no such file or directory"));
-                }
-                (Err(error), None) => return Err(Error::io(name)(error)),
-            }
-            let skipped = &search.found.skipped[before.1..];
-            let repeated = skipped.iter().any(|file| file.reason == Reason::Repeated);
-            if search.found.documents.len() == before.0 && !repeated {
-                let why = match skipped {
-                    [] => "no text files found".into(),
-                    [first, ..] => {
-                        let (path, reason, all) =
-                            (first.path.display(), first.reason, skipped.len());
-                        format!(
-                            "no text files found; of {all} skipped, the first, {path}, is {reason}"
-                        )
-                    }
-                };
-                return Err(Error::invalid(shown, why));
-            }
-        }
-        Ok(search.found)
+        Search::default().find(names)
+    }
+
+    /// [`Sources::find`] without what is in `directory`, wherever that is: a run does not learn from what it writes.
+    pub fn find_outside<P: AsRef<Path>>(
+        directory: &Path,
+        names: impl IntoIterator<Item = P>,
+    ) -> Result<Sources> {
+        // Where nothing is, nothing can be found.
+        let outside = fs::canonicalize(directory).ok();
+        Search { outside, ..Search::default() }.find(names)
     }
 
     /// How many documents.
@@ -201,9 +183,50 @@ impl Sources {
 struct Search {
     found: Sources,
     seen: HashSet<PathBuf>,
+    /// The directory that is left out, by its real path.
+    outside: Option<PathBuf>,
 }
 
 impl Search {
+    fn find<P: AsRef<Path>>(mut self, names: impl IntoIterator<Item = P>) -> Result<Sources> {
+        for name in names {
+            let name = name.as_ref();
+            let before = (self.found.documents.len(), self.found.skipped.len());
+            let shown = name.display().to_string();
+            let pattern = name.to_str().filter(|name| name.contains(['*', '?', '[']));
+            match (fs::metadata(name), pattern) {
+                (Ok(metadata), _) if metadata.is_dir() => self.directory(name)?,
+                (Ok(_), _) => self.named(name)?,
+                (Err(_), Some(pattern)) => self.pattern(pattern)?,
+                (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
+                    return Err(Error::invalid(shown, "no such file or directory"));
+                }
+                (Err(error), None) => return Err(Error::io(name)(error)),
+            }
+            let skipped = &self.found.skipped[before.1..];
+            let repeated = skipped.iter().any(|file| file.reason == Reason::Repeated);
+            if self.found.documents.len() == before.0 && !repeated {
+                let why = match skipped {
+                    [] => "no text files found".into(),
+                    [first, ..] => {
+                        let (path, reason, all) =
+                            (first.path.display(), first.reason, skipped.len());
+                        format!(
+                            "no text files found; of {all} skipped, the first, {path}, is {reason}"
+                        )
+                    }
+                };
+                return Err(Error::invalid(shown, why));
+            }
+        }
+        Ok(self.found)
+    }
+
+    /// Whether a real path is left out.
+    fn is_output(&self, path: &Path) -> bool {
+        self.outside.as_ref().is_some_and(|outside| path.starts_with(outside))
+    }
+
     fn skip(&mut self, path: &Path, reason: Reason) {
         self.found.skipped.push(Skipped { path: path.to_owned(), reason });
     }
@@ -231,7 +254,9 @@ impl Search {
         let file = File::open(path).map_err(Error::io(path))?;
         file.take(HEAD).read_to_end(&mut head).map_err(Error::io(path))?;
         let identity = fs::canonicalize(path).map_err(Error::io(path))?;
-        if head.is_empty() {
+        if self.is_output(&identity) {
+            self.skip(path, Reason::Output);
+        } else if head.is_empty() {
             self.skip(path, Reason::Empty);
         } else if head.contains(&0) {
             self.skip(path, Reason::Binary);
@@ -244,6 +269,10 @@ impl Search {
     }
 
     fn directory(&mut self, path: &Path) -> Result<()> {
+        if self.is_output(&fs::canonicalize(path).map_err(Error::io(path))?) {
+            self.skip(path, Reason::Output);
+            return Ok(());
+        }
         let entries = fs::read_dir(path).map_err(Error::io(path))?;
         let mut entries = entries.collect::<std::io::Result<Vec<_>>>().map_err(Error::io(path))?;
         entries.sort_by_key(|entry| entry.file_name());

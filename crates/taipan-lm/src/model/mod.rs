@@ -134,6 +134,7 @@ impl Mamba {
                 format!("the type is {}, expected a float", maker.dtype),
             ));
         }
+        config.check()?;
         let (v, d) = (config.vocab_size, config.hidden_size);
         let blank = |stored: &str, shape: &[usize], role, init| Blank {
             stored: stored.into(),

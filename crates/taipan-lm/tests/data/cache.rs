@@ -36,8 +36,9 @@ fn a_cache_that_is_not_whole_is_refused() {
     let path = directory.cache().join("manifest.json");
     let manifest = fs::read_to_string(&path).unwrap();
     for (old, new, why) in [
-        ("tokens 1", "tokens 2", "format \"taipan tokens 2\", expected \"taipan tokens 1\""),
-        ("\"width\": 1", "\"width\": 2", "2 bytes per token, expected 1"),
+        ("tokens 2", "tokens 1", "format \"taipan tokens 1\", expected \"taipan tokens 2\""),
+        ("\"width\": 1", "\"width\": 2", "it was changed after it was written"),
+        ("\"documents\": 2", "\"documents\": 1", "it was changed after it was written"),
         ("\"format\"", "\"name\"", "not the manifest of a token cache: "),
         ("\"train\"", "\"strain\"", "not the manifest of a token cache: "),
     ] {
@@ -49,6 +50,64 @@ fn a_cache_that_is_not_whole_is_refused() {
     assert!(open().contains("not the manifest of a token cache: "));
     fresh();
     Dataset::open(directory.cache()).unwrap();
+}
+
+#[test]
+fn bytes_that_were_changed_are_noticed() {
+    let directory = Directory::new("changed");
+    let split = Split { held_out: 0.5, ..ALL };
+    build(&directory, &letters(&[10, 10, 10, 10]), &split);
+    Dataset::open(directory.cache()).unwrap();
+    for file in fs::read_dir(directory.cache()).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        for place in [0, bytes.len() / 2, bytes.len() - 1] {
+            let mut changed = bytes.clone();
+            changed[place] ^= 4;
+            fs::write(&path, changed).unwrap();
+            let error = error(Dataset::open(directory.cache()));
+            assert!(error.starts_with(&format!("{}: ", path.display())), "{error}");
+        }
+        fs::write(&path, bytes).unwrap();
+    }
+    let path = directory.cache().join("train.tokens");
+    fs::write(&path, b"\0CCCCCCCCCC\0DDDDDDDDDD").unwrap();
+    let error = error(Dataset::open(directory.cache()));
+    assert!(error.contains("train.tokens: the checksum is "), "{error}");
+    assert!(error.ends_with(": it was changed after it was written"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_shortened_while_in_use_is_an_error() {
+    let directory = Directory::new("shortened");
+    let split = Split { held_out: 0.5, ..ALL };
+    let data = build(&directory, &letters(&[4000, 4000]), &split);
+    let order = Order { seed: 0, rows: 2, len: 4000 };
+    for (name, bytes) in [("train.tokens", 4001), ("held_out.tokens", 4001)] {
+        let path = directory.cache().join(name);
+        fs::File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        let error = match name {
+            "train.tokens" => error(data.batch(&order, 0)),
+            _ => error(data.held_out(1, 4000, 4000).next().unwrap()),
+        };
+        let why = format!("less than {bytes} bytes: it was shortened while in use");
+        assert_eq!(error, format!("{}: {why}", path.display()));
+    }
+}
+
+#[test]
+fn what_a_killed_build_left_is_removed() {
+    let directory = Directory::new("left");
+    build(&directory, &letters(&[10]), &ALL);
+    directory.write("cache/train.tokens.tmp-123", b"half");
+    directory.write("cache/manifest.json.tmp-123", b"{");
+    directory.write("cache/notes.tmp-123", b"the user's own");
+    build(&directory, &letters(&[10]), &ALL);
+    let names = fs::read_dir(directory.cache()).unwrap();
+    let names: BTreeSet<_> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let left: Vec<_> = names.iter().filter(|name| name.contains(".tmp")).collect();
+    assert_eq!((names.len(), left), (7, vec![&"notes.tmp-123".to_owned()]));
 }
 
 #[test]
@@ -75,7 +134,7 @@ fn tokens_are_as_wide_as_the_vocabulary_needs() {
         let file = fs::metadata(directory.cache().join("train.tokens")).unwrap();
         assert_eq!(file.len(), width * data.train_tokens());
         let order = Order { seed: 0, rows: 1, len: data.train_tokens() as usize };
-        assert!(data.batch(&order, 0).ids.iter().any(|id| *id >= 128));
+        assert!(data.batch(&order, 0).unwrap().ids.iter().any(|id| *id >= 128));
         assert_eq!(data_train_bytes(&data, &tokenizer), 20_000.max(data.bytes()));
     }
 }

@@ -84,7 +84,7 @@ fn without_end() -> Tokenizer {
 /// Bytes of the training text, by decoding all of it.
 fn data_train_bytes(data: &Dataset, tokenizer: &Tokenizer) -> u64 {
     let order = Order { seed: 0, rows: 1, len: data.train_tokens() as usize };
-    let mut ids = data.batch(&order, 0).ids;
+    let mut ids = data.batch(&order, 0).unwrap().ids;
     let first = ids.iter().position(|id| *id == 0).unwrap();
     ids.rotate_left(first);
     ids.retain(|id| *id != 0);

@@ -22,7 +22,8 @@ fn files_directories_and_patterns_are_found() {
         // Every document is its own name.
         let data = build(&Directory::new("found"), &sources, &ALL);
         let order = Order { seed: 0, rows: 1, len: data.train_tokens() as usize };
-        let mut ids: Vec<u8> = data.batch(&order, 0).ids.iter().map(|id| *id as u8).collect();
+        let mut ids: Vec<u8> =
+            data.batch(&order, 0).unwrap().ids.iter().map(|id| *id as u8).collect();
         let first = ids.iter().position(|id| *id == 0).unwrap();
         ids.rotate_left(first + 1);
         ids.pop();
@@ -145,11 +146,35 @@ fn characters_survive_the_borders_of_pieces() {
             let data = build(&directory, &Sources::find([path]).unwrap(), &ALL);
             assert_eq!(data.train_tokens(), text.len() as u64 + 1);
             let len = text.len() + 1;
-            let mut ids = data.batch(&Order { seed: 0, rows: 1, len }, 0).ids;
+            let mut ids = data.batch(&Order { seed: 0, rows: 1, len }, 0).unwrap().ids;
             let first = ids.iter().position(|id| *id == 0).unwrap();
             ids.rotate_left(first + 1);
             ids.pop();
             assert!(Tokenizer::bytes().decode(&ids).unwrap() == text);
         }
+    }
+}
+
+#[test]
+fn the_output_is_no_part_of_the_text() {
+    let directory = Directory::new("outside");
+    let root = directory.0.display().to_string();
+    for name in ["a.txt", "run/train.toml", "run/data/b.txt", "runs/c.txt"] {
+        directory.write(name, name);
+    }
+    let find = |out: &str, names: &[&str]| {
+        let names = names.iter().map(|name| format!("{root}/{name}"));
+        Sources::find_outside(&directory.0.join(out), names)
+    };
+    for names in [&["."][..], &["**/*"], &["run/../**"]] {
+        assert_eq!(find("run", names).unwrap().len(), 2, "{names:?}");
+        assert_eq!(find("not-yet", names).unwrap().len(), 4, "{names:?}");
+    }
+    let sources = find("run", &["."]).unwrap();
+    let [skipped] = sources.skipped() else { panic!("{:?}", sources.skipped()) };
+    assert!(skipped.path.ends_with("run") && skipped.reason == Reason::Output, "{skipped:?}");
+    for name in ["run", "run/train.toml", "run/data/*"] {
+        let error = error(find("run", &[name]));
+        assert!(error.contains("where the output goes"), "{name}: {error}");
     }
 }

@@ -1,11 +1,14 @@
 //! Checkpoints: which there are, and which are refused.
 
 use std::fs;
+use std::path::Path;
 
 use crate::harness::{Run, TEXT, files, steps};
 use taipan::optim::Schedule;
 use taipan_lm::data::Dataset;
-use taipan_lm::{Activations, Recipe, Tokenizer, Trainer, best_checkpoint, checkpoints};
+use taipan_lm::{
+    Activations, Recipe, Tokenizer, Trainer, best_checkpoint, checkpoints, verify_checkpoint,
+};
 
 /// A run with a checkpoint of steps 1 and 2.
 fn two_steps() -> Run {
@@ -25,6 +28,19 @@ fn refused(run: &Run) -> String {
     }
 }
 
+/// Edit `trainer.json` so that its checksum does not tell.
+fn edit_progress(checkpoint: &Path, from: &str, to: &str) {
+    let path = checkpoint.join("trainer.json");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{from}: {text}");
+    let (before, checksum) = text.rsplit_once("\"checksum\": ").unwrap();
+    let checksum = checksum.trim_end_matches("\n}\n");
+    let text = format!("{before}\"checksum\": null\n}}\n").replace(from, to);
+    assert_eq!(checksum.len(), 34);
+    let checksum = format!("\"checksum\": \"{}\"", taipan_lm::checksum(text.as_bytes()));
+    fs::write(&path, text.replace("\"checksum\": null", &checksum)).unwrap();
+}
+
 #[test]
 fn the_last_ones_and_the_best_are_kept() {
     let run = Run::new();
@@ -42,9 +58,7 @@ fn the_last_ones_and_the_best_are_kept() {
     assert_eq!(evaluation, losses[2]);
 
     // As if what followed had been worse.
-    let path = run.checkpoint(2).join("trainer.json");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace(&format!("{}", losses[0].loss), "0.25")).unwrap();
+    edit_progress(&run.checkpoint(2), &format!("{}", losses[0].loss), "0.25");
     steps(&mut trainer, 1);
     trainer.save(run.path(), 2).unwrap();
     assert_eq!(run.names(), ["checkpoint-2", "checkpoint-6", "checkpoint-7"]);
@@ -101,21 +115,25 @@ fn a_step_is_written_once_and_brought_up_to_date() {
 
 #[test]
 fn damaged_checkpoints_are_refused_with_the_reason() {
-    // Every file, without its last byte and without itself.
+    // Every file, without its last byte, with another one, and without itself.
     let run = two_steps();
     let whole = files(&run.checkpoint(2));
     for (name, bytes) in &whole {
-        if ["generation_config.json", "tokenizer_config.json"].contains(&name.as_str()) {
-            continue; // not read here
-        }
         let path = run.checkpoint(2).join(name);
         let end = bytes.trim_ascii_end().len() - 1; // what is in front of `}` and a line's end
-        fs::write(&path, &bytes[..end]).unwrap();
-        let error = refused(&run);
-        assert!(error.starts_with(&format!("RUN/checkpoint-2/{name}: ")), "{error}");
-        fs::remove_file(&path).unwrap();
-        let error = refused(&run);
-        assert!(error.starts_with(&format!("RUN/checkpoint-2/{name}: ")), "{error}");
+        let mut changed = bytes.clone();
+        changed[end - 2] ^= 1;
+        for bytes in [Some(&bytes[..end]), Some(&changed), None] {
+            match bytes {
+                Some(bytes) => fs::write(&path, bytes).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let error = refused(&run);
+            assert!(error.starts_with(&format!("RUN/checkpoint-2/{name}: ")), "{error}");
+            let advice =
+                "; without the directory RUN/checkpoint-2, the run resumes from RUN/checkpoint-1";
+            assert!(error.ends_with(advice), "{error}");
+        }
         fs::write(&path, bytes).unwrap();
     }
     assert_eq!(run.resume().unwrap().steps_done(), 2);
@@ -123,27 +141,58 @@ fn damaged_checkpoints_are_refused_with_the_reason() {
     fs::remove_dir_all(run.checkpoint(2)).unwrap();
     assert_eq!(run.resume().unwrap().steps_done(), 1, "the one before");
     fs::rename(run.checkpoint(1), run.checkpoint(3)).unwrap();
-    let error = "RUN/checkpoint-3/trainer.json: step is 1, unlike in its directory's name";
+    let error = "RUN/checkpoint-3/trainer.json: step is 1, unlike in its directory's name; \
+                 there is no earlier checkpoint";
     assert_eq!(refused(&run), error);
     let path = run.checkpoint(3).join("trainer.json");
-    fs::write(&path, r#"{"format": 2}"#).unwrap();
-    assert_eq!(refused(&run), "RUN/checkpoint-3/trainer.json: format is 2, expected 1");
+    fs::write(&path, r#"{"format": 1}"#).unwrap();
+    let error = refused(&run);
+    assert!(
+        error.starts_with("RUN/checkpoint-3/trainer.json: format is 1, expected 2; "),
+        "{error}"
+    );
     fs::remove_dir_all(run.checkpoint(3)).unwrap();
     assert_eq!(refused(&run), "RUN: no checkpoint found, expected one to go on from");
 }
 
 #[test]
-fn the_state_of_another_model_is_refused() {
+fn a_damaged_old_checkpoint_neither_ends_a_run_nor_is_lost() {
     let run = two_steps();
-    let mut other = Run::new();
-    other.config.state_size = 5;
-    let mut trainer = other.begin();
-    steps(&mut trainer, 2);
-    trainer.save(other.path(), 1).unwrap();
-    let name = "trainer.safetensors";
-    fs::copy(other.checkpoint(2).join(name), run.checkpoint(2).join(name)).unwrap();
-    let error = refused(&run);
-    assert!(error.starts_with("RUN/checkpoint-2/trainer.safetensors: load_state: "), "{error}");
+    let path = run.checkpoint(1).join("trainer.json");
+    fs::write(&path, "{").unwrap();
+    let mut trainer = run.resume().unwrap();
+    steps(&mut trainer, 1);
+    let saved = trainer.save(run.path(), 1).unwrap();
+    assert_eq!(saved.checkpoint, run.checkpoint(3));
+    assert_eq!(trainer.checkpoint(), Some(&*run.checkpoint(3)));
+    let problems: Vec<_> = saved.problems.iter().map(ToString::to_string).collect();
+    assert!(problems[0].starts_with(&path.display().to_string()), "{problems:?}");
+    assert_eq!(problems.len(), 1);
+    assert_eq!(run.names(), ["checkpoint-1", "checkpoint-3"], "2 is pruned, 1 may be the best");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "{");
+}
+
+#[test]
+fn a_resumed_run_knows_its_evaluation_and_its_notes() {
+    let run = Run::new();
+    let mut trainer = run.begin();
+    steps(&mut trainer, 1);
+    let evaluation = pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
+    trainer.notes.insert("mean".into(), (0.1 + 0.2).into());
+    trainer.save(run.path(), 1).unwrap();
+    let before = files(&run.checkpoint(1));
+    let mut trainer = run.resume().unwrap();
+    assert_eq!(trainer.notes["mean"].as_f64(), Some(0.1 + 0.2));
+    trainer.save(run.path(), 1).unwrap();
+    assert_eq!(files(&run.checkpoint(1)), before);
+    assert_eq!(best_checkpoint(run.path()).unwrap(), Some((run.checkpoint(1), evaluation)));
+    let info = verify_checkpoint(&run.checkpoint(1)).unwrap();
+    assert_eq!((info.step, info.evaluation, info.files), (1, Some(evaluation), 6));
+    assert_eq!(info.data, trainer.dataset().fingerprint());
+    // The next step has none.
+    steps(&mut trainer, 1);
+    trainer.save(run.path(), 2).unwrap();
+    assert_eq!(best_checkpoint(run.path()).unwrap(), Some((run.checkpoint(1), evaluation)));
 }
 
 #[test]
@@ -160,8 +209,10 @@ fn another_run_is_not_gone_on_with() {
     assert_eq!(longer.unwrap().recipe().schedule.total, 80);
     let error = resume(|recipe| recipe.seed = 8).err().unwrap().to_string();
     assert!(error.starts_with("recipe: seed is 8, but the run began with 7; "), "{error}");
-    let error = resume(|recipe| recipe.schedule.peak = -1.0).err().unwrap().to_string();
-    assert_eq!(error, "recipe: schedule.peak is -1, expected a number above 0");
+    let error = resume(|recipe| recipe.schedule.peak = 0.5).err().unwrap().to_string();
+    assert!(error.starts_with("recipe: schedule is {"), "{error}");
+    let error = resume(|recipe| recipe.schedule.total = 0).err().unwrap().to_string();
+    assert_eq!(error, "recipe: schedule.total is 0, expected 1 or more");
 
     let other = Run::new();
     let data = other.data(&TEXT.to_uppercase());

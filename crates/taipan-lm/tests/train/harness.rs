@@ -98,6 +98,15 @@ pub fn config() -> Config {
     }
 }
 
+/// A tokenizer of capital letters, without a token for the end of a document.
+pub fn letters_without_end() -> Tokenizer {
+    let vocab: Vec<String> =
+        ('A'..='Z').zip(0..).map(|(c, id)| format!(r#""{c}": {id}"#)).collect();
+    let model = r#""type": "BPE", "merges": [], "vocab""#;
+    let json = format!(r#"{{"version": "1.0", "model": {{{model}: {{{}}}}}}}"#, vocab.join(","));
+    Tokenizer::from_json(&json).unwrap()
+}
+
 pub fn steps(trainer: &mut Trainer, count: usize) -> Vec<StepReport> {
     (0..count).map(|_| pollster::block_on(trainer.step()).unwrap()).collect()
 }

@@ -27,9 +27,6 @@ const OP: &str = "selective_scan";
 /// Steps between two states that forward keeps for backward, which computes those in between again.
 const CHUNK: usize = 16;
 
-/// The most states per channel.
-const MOST_STATES: usize = 256;
-
 /// What [`selective_scan`] computes with. `Scan::new` takes what it needs; the other fields are public,
 /// and empty unless they are set.
 ///
@@ -91,6 +88,9 @@ pub enum StepSize {
 }
 
 impl<'a> Scan<'a> {
+    /// The most states per channel.
+    pub const MAX_STATES: usize = 256;
+
     /// The recurrence as Mamba has it, by Euler's rule and with softplus, without anything optional.
     pub fn new(
         u: &'a Tensor,
@@ -290,8 +290,9 @@ impl Kernel for SelectiveScan {
         let Sizes { b, l, d, n } = Sizes::of(inputs);
         ensure!(
             OP,
-            (1..=MOST_STATES).contains(&n),
-            "a_log has {n} states, expected 1 to {MOST_STATES}"
+            (1..=Scan::MAX_STATES).contains(&n),
+            "a_log has {n} states, expected 1 to {}",
+            Scan::MAX_STATES
         );
         let check = |i: usize, name: &'static str, shape: &[usize], dtype: DType| {
             let found = inputs[i].shape();

@@ -1,0 +1,31 @@
+//! `warnings.log`: what went wrong beside the training, which goes on.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const FILE: &str = "warnings.log";
+
+/// The file in the directory of a run; it is made with the first warning.
+pub struct Warnings {
+    path: PathBuf,
+    said: HashSet<String>,
+}
+
+impl Warnings {
+    pub fn new(directory: &Path) -> Warnings {
+        Warnings { path: directory.join(FILE), said: HashSet::new() }
+    }
+
+    /// Add a line, unless it was said before; whether it is new.
+    pub fn push(&mut self, warning: &str) -> bool {
+        let new = self.said.insert(warning.to_owned());
+        if new {
+            // Where even this cannot be written, there is nobody left to tell.
+            let file = File::options().create(true).append(true).open(&self.path);
+            let _ = file.and_then(|mut file| file.write_all(format!("{warning}\n").as_bytes()));
+        }
+        new
+    }
+}
