@@ -1,7 +1,8 @@
 //! `taipan train` under attack: killed, failed by its disk, disturbed by its twin, its clock and
 //! its user, at every moment at which it changes a file. Whatever happens, nothing that was saved
 //! is lost, and a run that is resumed ends with the bytes of one that was left in peace.
-#![cfg(target_os = "linux")]
+// The shim replaces functions of glibc.
+#![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod attack;
 // Not every function of it is of use here.

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -49,6 +50,8 @@ static long number(const char *name, long otherwise) {
 }
 
 __attribute__((constructor)) static void read_environment(void) {
+    // A test that fails leaves no program behind.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     directory = text("SHIM_DIR");
     only = text("SHIM_ONLY");
     action = text("SHIM_DO");

@@ -32,15 +32,15 @@ fn a_signal_during_a_save_is_not_lost() {
     let calls = attack.all_calls(Start::Nothing, "");
     for (begins, ends) in [
         ("fsync checkpoint-6", "/model.safetensors"),
-        ("rename checkpoint-6", ""),
+        ("rename checkpoint-12", ""),
         ("rename loss.svg", ""),
         ("write metrics.jsonl", ""),
-        // When the third one makes the first superfluous.
+        // When later ones make it superfluous.
         ("unlink checkpoint-3", ""),
         ("rmdir checkpoint-3", ""),
     ] {
         let is_it = |call: &String| call.starts_with(begins) && call.ends_with(ends);
-        let at = 1 + calls.iter().position(is_it).unwrap();
+        let at = 1 + calls.iter().rposition(is_it).unwrap();
         let moment = &calls[at - 1];
         attack.bench.write("go", "");
         let _ = std::fs::remove_dir_all(attack.bench.path("run"));
