@@ -1,0 +1,72 @@
+//! A directory that is taken away from the program that works in it.
+
+use crate::attack::{Attack, Start, random, spawn, told, until, wait};
+use crate::shim::{Action, Fault};
+
+/// Take the directory away before a call, and let the program end.
+fn vanish(attack: &Attack, at: usize, take_away: fn(&Attack)) -> Result<(), String> {
+    attack.bench.write("go", "");
+    let fault = Fault::once(Action::Wait("go"), at);
+    let mut child = spawn(fault.befall(&mut attack.start(Start::Nothing)));
+    until(&mut child, "the call", || attack.calls().len() >= at);
+    take_away(attack);
+    std::fs::remove_file(attack.bench.path("go")).unwrap();
+    let output = wait(child);
+    let told = told(&output);
+    if attack.bench.path("run").exists() {
+        return Err(format!("the directory is back: {told}"));
+    }
+    match output.status.code() == Some(1) && told.contains("taipan: run") {
+        true => Ok(()),
+        false => Err(told),
+    }
+}
+
+/// Moments between the first file of the run and the last one.
+fn moments(attack: &Attack, seed: u64, count: usize) -> Vec<(usize, String)> {
+    let calls = attack.all_calls(Start::Nothing, "");
+    let settings = |call: &String| call.contains(" train.toml");
+    let first = calls.iter().rposition(settings).unwrap() + 1;
+    // Of the model; what follows it does not need the directory's name.
+    let last = calls.iter().rposition(|call| call.starts_with("rename ")).unwrap();
+    let mut random = random(seed);
+    // As many of each part of the run.
+    let part = (last - first) / count;
+    let places = (0..count).map(|i| first + i * part + random(part));
+    places.map(|place| (place + 1, calls[place].clone())).collect()
+}
+
+#[test]
+fn a_directory_that_is_removed_ends_the_run_and_stays_away() {
+    let attack = Attack::new("removed");
+    let mut failures = Vec::new();
+    for (at, call) in moments(&attack, 0x2545_f491_4f6c_dd1d, 40) {
+        let remove = |attack: &Attack| std::fs::remove_dir_all(attack.bench.path("run")).unwrap();
+        if let Err(why) = vanish(&attack, at, remove) {
+            failures.push(format!("at {at}, {call}: {why}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_directory_that_is_renamed_ends_the_run_and_can_be_resumed() {
+    let attack = Attack::new("renamed");
+    let mut failures = Vec::new();
+    for (at, call) in moments(&attack, 0x9e37_79b9_7f4a_7c15, 40) {
+        let path = |name| attack.bench.path(name);
+        let vanished = vanish(&attack, at, |attack| {
+            std::fs::rename(attack.bench.path("run"), attack.bench.path("away")).unwrap();
+        });
+        // Its name is drawn in the curve.
+        let recovered = || {
+            std::fs::rename(path("away"), path("run")).unwrap();
+            attack.expect_checkpoints(0).and_then(|()| attack.recover())
+        };
+        if let Err(why) = vanished.and_then(|()| recovered()) {
+            failures.push(format!("at {at}, {call}: {why}"));
+        }
+        let _ = std::fs::remove_dir_all(path("away"));
+    }
+    assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+}
