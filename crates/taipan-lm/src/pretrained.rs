@@ -97,8 +97,13 @@ impl Mamba {
     ) -> Result<()> {
         let directory = directory.as_ref();
         fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        write_files(self, tokenizer, |name, fill| replace_file(&directory.join(name), fill))
+        write_model(self, tokenizer, directory)
     }
+}
+
+/// Write the files of a model to a directory that is there.
+pub(crate) fn write_model(model: &Mamba, tokenizer: &Tokenizer, directory: &Path) -> Result<()> {
+    write_files(model, tokenizer, |name, fill| replace_file(&directory.join(name), fill))
 }
 
 /// What writes a file's contents.

@@ -8,7 +8,7 @@ use taipan::{DType, Device, Tensor, no_grad};
 
 use crate::checkpoint::{Checkpoint, Evaluation, Progress, STATE, checkpoints, prune, sweep};
 use crate::data::{Dataset, Order};
-use crate::pretrained::TOKENIZER;
+use crate::pretrained::{TOKENIZER, write_model};
 use crate::safetensors::{Safetensors, Stored};
 use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Tokenizer};
 
@@ -303,7 +303,7 @@ impl Trainer {
         Ok(evaluation)
     }
 
-    /// Write `checkpoint-<step>` to the directory of the run, and then remove older ones but the last `keep` and
+    /// Write `checkpoint-<step>` to the directory of the run, which must be there, and then remove older ones but the last `keep` and
     /// that of the best evaluation. Whenever this is stopped, whatever fails: every checkpoint in the directory is
     /// whole.
     ///
@@ -312,7 +312,6 @@ impl Trainer {
         if keep == 0 {
             return Err(Error::invalid("keep", "0 found, expected 1 or more checkpoints"));
         }
-        std::fs::create_dir_all(run).map_err(Error::io(run))?;
         let mut problems: Vec<Error> = sweep(run).err().into_iter().collect();
         let state = self.adamw.state();
         let state: Vec<Stored> = state
@@ -342,10 +341,10 @@ impl Trainer {
         Ok(Saved { checkpoint: place, problems })
     }
 
-    /// Write the model as it is to a directory, for Hugging Face's library and others: see
+    /// Write the model as it is to a directory, which must be there, for Hugging Face's library and others: see
     /// [`Mamba::save_pretrained`].
     pub fn export(&self, directory: &Path) -> Result<()> {
-        self.model.save_pretrained(directory, &self.tokenizer)
+        write_model(&self.model, &self.tokenizer, directory)
     }
 
     /// The model as it is.

@@ -111,6 +111,12 @@ impl Run {
             Ok(ending) => ending,
             Err(error) => return Err(self.with_way_back(error)),
         };
+        if self.start.trainer.steps_done() == 0 {
+            let resume = report::resume(&self.settings);
+            self.progress
+                .print(&format!("stopped before the first step; to begin again: {resume}\n"));
+            return Ok(());
+        }
         self.progress.note("writing the model");
         self.start.lock.check()?;
         self.start.trainer.export(&self.settings.out)?;
@@ -163,6 +169,10 @@ impl Run {
             self.push(Row { step: 0, training: None, held_out: Some(held_out) }, None);
         }
         let mut ending = self.ending();
+        if ending.is_some() && self.before > 0 {
+            // The program that came so far may have been killed before all of it was there.
+            self.save()?;
+        }
         loop {
             if let Some(ending) = ending {
                 return Ok(ending);

@@ -10,12 +10,15 @@
 //! ```
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::metrics::{Row, Timing};
 use crate::Failure;
+
+const PREFIX: &str = "events.out.tfevents.";
+const SUFFIX: &str = ".taipan";
 
 /// An event file.
 pub struct Events {
@@ -27,19 +30,13 @@ impl Events {
     /// A new file in the run directory, for a run that has come to `step`. Of older files TensorBoard
     /// forgets what is after it.
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
-        let mut since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // TensorBoard reads files in the order of their names. A clock may show the same time again.
-        let (path, file) = loop {
-            let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
-            let path = directory.join(format!("events.out.tfevents.{seconds}.{nanos:09}.taipan"));
-            match File::create_new(&path) {
-                Ok(file) => break (path, file),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    since += Duration::from_nanos(1);
-                }
-                Err(error) => return Err(format!("{}: {error}", path.display()).into()),
-            }
-        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let listed = std::fs::read_dir(directory);
+        let names = listed.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let path = directory.join(name_after(now, names));
+        let file =
+            File::create_new(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut events = Events { path, file };
         events.write(0, 3, b"brain.Event:2")?;
         let mut start = Vec::new();
@@ -70,6 +67,18 @@ impl Events {
         let written = self.file.write_all(&record);
         Ok(written.map_err(|error| format!("{}: {error}", self.path.display()))?)
     }
+}
+
+/// A name for a file of this time. TensorBoard reads files in the order of their names, so that it comes after all
+/// that are there, though the clock may have been turned back.
+fn name_after(now: Duration, names: impl Iterator<Item = String>) -> String {
+    let time = |name: String| {
+        let time = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('.')?;
+        Some(Duration::new(time.0.parse().ok()?, time.1.parse().ok()?))
+    };
+    let last = names.filter_map(time).max();
+    let time = now.max(last.map_or(Duration::ZERO, |last| last + Duration::from_nanos(1)));
+    format!("{PREFIX}{}.{:09}{SUFFIX}", time.as_secs(), time.subsec_nanos())
 }
 
 fn event(wall_time: f64, step: u64, field: u32, value: &[u8]) -> Vec<u8> {
@@ -148,6 +157,17 @@ fn crc32c(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_file_comes_after_the_others() {
+        let now = Duration::new(100, 5);
+        let name = |names: &[&str]| name_after(now, names.iter().map(ToString::to_string));
+        assert_eq!(name(&[]), "events.out.tfevents.100.000000005.taipan");
+        let later = "events.out.tfevents.200.999999999.taipan";
+        let earlier = "events.out.tfevents.99.000000000.taipan";
+        assert_eq!(name(&[later, earlier]), "events.out.tfevents.201.000000000.taipan");
+        assert_eq!(name(&[earlier, "loss.svg"]), "events.out.tfevents.100.000000005.taipan");
+    }
 
     #[test]
     fn sums_are_those_of_rfc_3720() {

@@ -147,12 +147,17 @@ impl Attack {
         met.and_then(|()| self.expect_checkpoints(newest)).and_then(|()| self.recover())
     }
 
-    /// An error that tells what failed and why; or none, and then nothing is amiss.
+    /// An error that tells what failed and why; or a warning of what the run could do without, which is put right
+    /// when it is resumed; or neither, and then nothing is amiss.
     fn expect_reason(&self, output: &Output, errno: i32) -> Result<(), String> {
-        if output.status.code() == Some(0) {
-            return self.expect_whole().map_err(|why| format!("exit 0, but {why}"));
-        }
         let reason = std::io::Error::from_raw_os_error(errno).to_string();
+        if output.status.code() == Some(0) {
+            let warnings = std::fs::read_to_string(self.bench.path("run/warnings.log"));
+            return match warnings {
+                Ok(warnings) if warnings.contains(&reason) => Ok(()),
+                _ => self.expect_whole().map_err(|why| format!("exit 0, but {why}")),
+            };
+        }
         let stderr = String::from_utf8_lossy(&output.stderr);
         let mut lines = stderr.lines();
         let first = lines.next().unwrap_or_default();

@@ -49,10 +49,10 @@ impl Tree {
         Tree(inside.collect())
     }
 
-    /// Without what tells of times and of the program that is at work.
+    /// Without what tells of times, of warnings and of the program that is at work.
     pub fn of_the_run_alone(mut self) -> Tree {
         self.0.retain(|name, _| {
-            !([".lock", "timings.jsonl"].contains(&name.as_str())
+            !([".lock", "timings.jsonl", "warnings.log"].contains(&name.as_str())
                 || name.starts_with("events.out.tfevents."))
         });
         self

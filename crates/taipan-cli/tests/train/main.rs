@@ -7,3 +7,6 @@ mod output;
 mod resume;
 #[cfg(unix)]
 mod signals;
+mod surroundings;
+#[cfg(target_os = "linux")]
+mod terminal;

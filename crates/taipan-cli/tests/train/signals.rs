@@ -31,7 +31,9 @@ fn a_signal_saves_and_ends_the_run() {
     for signal in ["-INT", "-TERM"] {
         let bench = Bench::new(&format!("signal{signal}"));
         let child = start(&bench, &["--steps", "1000000", "--log-interval", "1"], 5);
-        let error = fail(&mut bench.bare(&["--resume", "--out", "run"]), 1);
+        // Without the lock it would train on: for no longer than this.
+        let second = ["--resume", "--out", "run", "--max-time", "5s"];
+        let error = fail(&mut bench.bare(&second), 1);
         assert_eq!(error, "taipan: run: another taipan train is at work in it\n");
         send(&child, signal);
         let output = child.wait_with_output().unwrap();

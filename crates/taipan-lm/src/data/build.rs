@@ -1,6 +1,7 @@
 //! From text to tokens on disk.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -16,7 +17,8 @@ use crate::{Error, Result, Tokenizer};
 const BATCH: usize = 1 << 20;
 
 impl Dataset {
-    /// Tokenise `sources` into `directory`, replacing what was built there before, and open the result.
+    /// Tokenise `sources` into `directory`, replacing what was built there before, and open the result. The directory
+    /// is made unless it is there, but not those around it.
     ///
     /// Text is read in pieces of at most 32 KiB that end at a line's end where there is one, and never held as a
     /// whole. A token does not reach from one piece into the next. Every document begins with
@@ -29,7 +31,12 @@ impl Dataset {
     ) -> Result<Dataset> {
         let directory = directory.as_ref();
         let sections = split.sections(sources)?;
-        fs::create_dir_all(directory).map_err(Error::io(directory))?;
+        match fs::create_dir(directory) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(Error::io(directory)(error));
+            }
+            _ => {}
+        }
         sweep(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
         let mut parts = Parts {
             tokenizer,
@@ -121,7 +128,7 @@ impl Parts<'_> {
         // From here until the new manifest is there, the files are of two caches.
         let old = directory.join(MANIFEST);
         match fs::remove_file(&old) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::io(&old)(error));
             }
             _ => {}
