@@ -27,9 +27,6 @@ const OP: &str = "selective_scan";
 /// Steps between two states that forward keeps for backward, which computes those in between again.
 const CHUNK: usize = 16;
 
-/// The most states per channel.
-const MOST_STATES: usize = 256;
-
 /// What [`selective_scan`] computes with. `Scan::new` takes what it needs; the other fields are public,
 /// and empty unless they are set.
 ///
@@ -41,6 +38,8 @@ const MOST_STATES: usize = 256;
 /// | `d`, `delta_bias` | `[d]` | as `a_log` |
 /// | `state` | `[b, d, n]` | as `a_log` |
 /// | `starts` | `[b, l]` | u32 |
+///
+/// The number `n` of states per channel is 1 to [`Scan::MAX_STATES`].
 ///
 /// Parameters of the recurrence and its state do not fit half precision, so they are in f32 for
 /// `u` in f16 or bf16.
@@ -91,6 +90,9 @@ pub enum StepSize {
 }
 
 impl<'a> Scan<'a> {
+    /// The most states per channel: an `a_log` of `[d, n]` with a larger `n` is refused.
+    pub const MAX_STATES: usize = 256;
+
     /// The recurrence as Mamba has it, by Euler's rule and with softplus, without anything optional.
     pub fn new(
         u: &'a Tensor,
@@ -290,8 +292,9 @@ impl Kernel for SelectiveScan {
         let Sizes { b, l, d, n } = Sizes::of(inputs);
         ensure!(
             OP,
-            (1..=MOST_STATES).contains(&n),
-            "a_log has {n} states, expected 1 to {MOST_STATES}"
+            (1..=Scan::MAX_STATES).contains(&n),
+            "a_log has {n} states, expected 1 to {}",
+            Scan::MAX_STATES
         );
         let check = |i: usize, name: &'static str, shape: &[usize], dtype: DType| {
             let found = inputs[i].shape();
