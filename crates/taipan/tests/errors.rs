@@ -556,7 +556,7 @@ fn scans_of_shapes_that_do_not_fit() {
     refuses(Scanned { a_log: wrong(&[2, 4]), ..none() }, "a_log is [2, 4], expected [3, 4]");
     refuses(Scanned { a_log: wrong(&[3, 0]), ..none() }, "a_log has 0 states, expected 1 to 256");
     refuses(
-        Scanned { a_log: wrong(&[3, 257]), ..none() },
+        Scanned { a_log: wrong(&[3, Scan::MAX_STATES + 1]), ..none() },
         "a_log has 257 states, expected 1 to 256",
     );
     refuses(Scanned { b: wrong(&[2, 5, 3]), ..none() }, "b is [2, 5, 3], expected [2, 5, 4]");

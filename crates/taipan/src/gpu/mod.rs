@@ -62,7 +62,7 @@ pub(crate) use self::pieces::Elements;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
-    Dims, ELEMENTS, GROUP, LINES, Launch, Params, Program, params, width,
+    Dims, ELEMENTS, GROUP, LINES, Launch, Params, Program, kernel_sizes, params, width,
 };
 use self::program::{MOST_BUFFERS, Programs};
 use self::recorder::Recorder;

@@ -38,6 +38,8 @@ pub(crate) struct Launch<'a, P> {
     /// Names the operation in errors.
     pub(crate) name: &'static str,
     pub(crate) program: Program,
+    /// Elements of what is bound can be counted with `as u32`: a buffer with more is refused. Any
+    /// other size goes through [`kernel_sizes`].
     pub(crate) params: P,
     /// Bound as `read`, in this order.
     pub(crate) inputs: &'a [Binding<'a>],
@@ -47,6 +49,18 @@ pub(crate) struct Launch<'a, P> {
     pub(crate) groups: usize,
     /// About how many multiply-adds it is, or how many elements: for the length of batches.
     pub(crate) work: u64,
+}
+
+/// Sizes as a kernel takes them; an error for one that it cannot.
+pub(crate) fn kernel_sizes<const N: usize>(
+    op: &'static str,
+    sizes: [usize; N],
+) -> Result<[u32; N]> {
+    if let Some(size) = sizes.into_iter().find(|&size| u32::try_from(size).is_err()) {
+        let why = format!("a size is {size}, expected at most {} on a GPU", u32::MAX);
+        return Err(Error::Shape { op, why });
+    }
+    Ok(sizes.map(|size| size as u32))
 }
 
 /// A kernel's WGSL: plain text, and what the header in front of it says. Bindings are group 0,

@@ -1,6 +1,6 @@
 //! Copies between tensors whose elements lie in different orders.
 
-use super::{Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, lock, params};
+use super::{Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, kernel_sizes, lock, params};
 use crate::DType;
 use crate::error::Result;
 use crate::kernel::View;
@@ -40,15 +40,15 @@ impl Gpu {
             lock(&self.0.recorder).copy(&self.0, from, to, bytes as u64);
             return Ok(());
         }
-        let (dims, rank) = dims_of(&copy.dims);
-        let [from_x, to_y] = [copy.from, copy.to].map(|at| at as u32);
+        let (dims, rank) = dims_of(op, &copy.dims)?;
+        let [len, from_x, to_y] = kernel_sizes(op, [len, copy.from, copy.to])?;
         self.launch(Launch {
             name: op,
             program: program(y.spec.dtype()),
-            params: StridedParams { dims, rank, len: len as u32, from_x, to_y },
+            params: StridedParams { dims, rank, len, from_x, to_y },
             inputs: &[x.data.all()],
             outputs: &[y.data.all()],
-            groups: len.div_ceil(GROUP),
+            groups: (len as usize).div_ceil(GROUP),
             work: len as u64,
         })
     }
@@ -66,14 +66,19 @@ fn is_dense(outermost_first: &[[usize; 3]]) -> bool {
 
 /// Sizes with two strides each, outermost first, as a kernel wants them: innermost first, without
 /// sizes of 1, and as one where two dimensions can be walked as one.
-pub(crate) fn dims_of(outermost_first: &[[usize; 3]]) -> (Dims, u32) {
+pub(crate) fn dims_of(op: &'static str, outermost_first: &[[usize; 3]]) -> Result<(Dims, u32)> {
+    // A saturated size is refused.
+    let len = outermost_first.iter().fold(1, |len: usize, dim| len.saturating_mul(dim[0]));
+    kernel_sizes(op, [len])?;
     let mut dims = Dims::default();
     let mut rank = 0;
     for &[size, a, b] in outermost_first.iter().rev().filter(|dim| dim[0] != 1) {
-        let [size, a, b] = [size, a, b].map(|n| n as u32);
+        let [size, a, b] = kernel_sizes(op, [size, a, b])?;
         if rank > 0 {
             let [inner, inner_a, inner_b, _] = &mut dims[rank - 1];
-            if *inner_a * *inner == a && *inner_b * *inner == b {
+            // Both are less than 2³², but not their product.
+            let follows = |stride: u32| stride as u64 * *inner as u64;
+            if follows(*inner_a) == a as u64 && follows(*inner_b) == b as u64 {
                 *inner *= size;
                 continue;
             }
@@ -81,7 +86,7 @@ pub(crate) fn dims_of(outermost_first: &[[usize; 3]]) -> (Dims, u32) {
         dims[rank] = [size, a, b, 0];
         rank += 1;
     }
-    (dims, rank as u32)
+    Ok((dims, rank as u32))
 }
 
 #[cfg(test)]
@@ -90,11 +95,26 @@ mod tests {
 
     #[test]
     fn dimensions_that_can_be_walked_as_one_are_one() {
-        let ranks = |dims: &[[usize; 3]]| dims_of(dims).1;
+        let ranks = |dims: &[[usize; 3]]| dims_of("test", dims).unwrap().1;
         assert_eq!(ranks(&[]), 0);
         assert_eq!(ranks(&[[4, 6, 6], [2, 3, 3], [3, 1, 1]]), 1, "a plain copy");
         assert_eq!(ranks(&[[4, 6, 0], [2, 3, 0], [3, 1, 1]]), 2, "repeated outside");
         assert_eq!(ranks(&[[2, 1, 3], [1, 9, 9], [3, 2, 1]]), 2, "transposed");
+    }
+
+    /// Sizes whose product is 2⁴⁰, a stride of 2³², and a size and a stride whose product is that.
+    #[test]
+    fn sizes_beyond_32_bits_are_refused() {
+        const MANY: usize = 1 << 20;
+        let refused = |dims: &[[usize; 3]], found: u64| {
+            let error = dims_of("transpose", dims).map(|_| ()).unwrap_err().to_string();
+            let expected = "expected at most 4294967295 on a GPU";
+            assert_eq!(error, format!("transpose: a size is {found}, {expected}"));
+        };
+        refused(&[[MANY, 1, MANY], [MANY, MANY, 1]], 1 << 40);
+        refused(&[[2, 1 << 32, 1], [3, 1, 2]], 1 << 32);
+        let (_, rank) = dims_of("slice", &[[2, 0, 1 << 17], [1 << 16, 1 << 16, 2]]).unwrap();
+        assert_eq!(rank, 2, "2³² is not 0");
     }
 
     #[test]

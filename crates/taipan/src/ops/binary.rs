@@ -141,7 +141,7 @@ impl Kernel for Binary {
         let [a_strides, b_strides] = [a, b].map(|x| repeated_strides(x.spec.shape(), shape));
         let dims: Vec<_> =
             (0..shape.len()).map(|i| [shape[i], a_strides[i], b_strides[i]]).collect();
-        let (dims, rank) = dims_of(&dims);
+        let (dims, rank) = dims_of(self.name(), &dims)?;
         let len = y.spec.len();
         gpu.launch(Launch {
             name: self.name(),

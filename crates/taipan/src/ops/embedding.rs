@@ -9,7 +9,9 @@ use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
+use crate::gpu::{
+    COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, kernel_sizes, params,
+};
 use crate::kernel::{Kernel, View, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -104,7 +106,7 @@ impl Kernel for Embedding {
             gpu.launch(Launch {
                 name: OP,
                 program: value_program(table.spec.dtype()),
-                params: EmbeddingParams::new(gpu, y.spec.len(), [v, d], &rows),
+                params: EmbeddingParams::new(gpu, y.spec.len(), [v, d], &rows)?,
                 inputs: &[table.data.all().part(rows, row), ids.data.all()],
                 outputs: &[y.data.all(), gpu.complaints()],
                 groups: y.spec.len().div_ceil(GROUP),
@@ -193,7 +195,7 @@ impl Kernel for EmbeddingGrad {
             gpu.launch(Launch {
                 name: OP,
                 program: grad_program(self.table.dtype()),
-                params: EmbeddingParams::new(gpu, m * d, [v, d], &rows),
+                params: EmbeddingParams::new(gpu, m * d, [v, d], &rows)?,
                 inputs: &[dy.data.all(), ids.data.all(), links.all()],
                 outputs: &[dtable.data.all().part(rows, row)],
                 groups: (m * d).div_ceil(GROUP),
@@ -234,9 +236,14 @@ params! {
 
 impl EmbeddingParams {
     /// For a launch that sees some rows of the table.
-    fn new(gpu: &Gpu, len: usize, [v, d]: [usize; 2], rows: &Range<usize>) -> EmbeddingParams {
-        let [len, v, d, first, rows] = [len, v, d, rows.start, rows.len()].map(|n| n as u32);
-        EmbeddingParams { len, v, d, first, rows, slot: gpu.slot(OP, "id"), nan: f32::NAN }
+    fn new(
+        gpu: &Gpu,
+        len: usize,
+        [v, d]: [usize; 2],
+        rows: &Range<usize>,
+    ) -> Result<EmbeddingParams> {
+        let [len, v, d, first, rows] = kernel_sizes(OP, [len, v, d, rows.start, rows.len()])?;
+        Ok(EmbeddingParams { len, v, d, first, rows, slot: gpu.slot(OP, "id"), nan: f32::NAN })
     }
 }
 

@@ -334,14 +334,30 @@ struct Silu;
 impl Scalar for Silu {
     #[inline(always)]
     fn value<I: Isa, A: Real>(x: A) -> A {
-        let x = not_below(x, SILU_FLAT);
-        x * x.sigmoid::<I>()
+        SiluParts::new::<I>(x).value
     }
     #[inline(always)]
     fn slope<I: Isa, A: Real>(x: A) -> A {
-        let x = clamp(x, SILU_FLAT);
-        let s = x.sigmoid::<I>();
+        let SiluParts { sigmoid: s, x, .. } = SiluParts::new::<I>(x);
         s * x.fma::<I>(A::ONE - s, A::ONE)
+    }
+}
+
+/// What silu and its slope are made of, such that neither is `∞·0` at an infinite `x`; NaN stays.
+pub(crate) struct SiluParts<A> {
+    /// `x·sigmoid(x)`
+    pub(crate) value: A,
+    pub(crate) sigmoid: A,
+    /// `x`, but not beyond where the slope is 0 or 1.
+    pub(crate) x: A,
+}
+
+impl<A: Real> SiluParts<A> {
+    #[inline(always)]
+    pub(crate) fn new<I: Isa>(x: A) -> SiluParts<A> {
+        let x = not_below(x, SILU_FLAT);
+        let sigmoid = x.sigmoid::<I>();
+        SiluParts { value: x * sigmoid, sigmoid, x: not_above(x, SILU_FLAT) }
     }
 }
 

@@ -1,8 +1,11 @@
 //! Values and slopes far out, at infinity, and of NaN.
 
-use taipan::{Activation, DType, Device, Result, Tensor, linear};
+use taipan::{
+    Activation, CausalConv1d, DType, Device, Result, Scan, Tensor, causal_conv1d, gated, linear,
+    selective_scan, selective_scan_step,
+};
 
-use crate::harness::{Array, array, devices, round, tensor};
+use crate::harness::{Array, FLOATS, array, devices, round, tensor};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -22,7 +25,7 @@ fn value_and_slope(
 }
 
 /// Where these types are found.
-fn places(dtypes: [DType; 2]) -> Vec<(DType, Device)> {
+fn places<const N: usize>(dtypes: [DType; N]) -> Vec<(DType, Device)> {
     let of = |device: &Device| {
         let supported = dtypes.into_iter().filter(|&dtype| device.supports(dtype));
         supported.map(|dtype| (dtype, device.clone())).collect::<Vec<_>>()
@@ -119,6 +122,76 @@ fn halves_reach_their_limits() -> Result<()> {
                     assert_eq!(got, want, "{activation:?}({x}) on {} in {dtype}", device.name());
                 }
             }
+        }
+    }
+    Ok(())
+}
+
+fn ones_like(x: &Tensor) -> Result<Tensor> {
+    Tensor::ones(x.shape(), x.dtype(), x.device())
+}
+
+/// The gate `z` at the last of some steps of a scan that, before the gate, is 1.
+fn scan_gate(z: &Tensor, steps: usize) -> Result<Tensor> {
+    let (device, dtype) = (z.device(), z.dtype());
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let ones = Tensor::ones(&[1, steps, 1], dtype, device)?;
+    let zeros = Tensor::zeros(&[1, steps, 1], dtype, device)?;
+    let (a_log, d) = (Tensor::zeros(&[1, 1], wide, device)?, Tensor::ones(&[1], wide, device)?);
+    let z = z.reshape(&[1, 1, 1])?.add(&zeros)?;
+    let scan = Scan::new(&ones, &zeros, &a_log, &zeros, &zeros);
+    let (y, _) = selective_scan(&Scan { d: Some(&d), z: Some(&z), ..scan })?;
+    y.slice(1, steps - 1..steps)
+}
+
+/// The same for one step of decoding.
+fn scan_step_gate(z: &Tensor) -> Result<Tensor> {
+    let (device, dtype) = (z.device(), z.dtype());
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let [zero, one] = [0.0, 1.0].map(|x| Tensor::full(&[1, 1], x, dtype, device));
+    let (zero, one) = (zero?, one?);
+    let (a_log, d) = (Tensor::zeros(&[1, 1], wide, device)?, Tensor::ones(&[1], wide, device)?);
+    let scan = Scan::new(&one, &zero, &a_log, &zero, &zero);
+    let (y, _) = selective_scan_step(&Scan { d: Some(&d), z: Some(z), ..scan })?;
+    Ok(y)
+}
+
+/// Wherever silu is part of an op, forward and backward.
+#[test]
+fn every_silu_reaches_its_limits() -> Result<()> {
+    type Silu = (&'static str, fn(&Tensor) -> Result<Tensor>);
+    let silus: [Silu; 7] = [
+        ("silu", Tensor::silu),
+        ("gated", |x| gated(&ones_like(x)?, x, Activation::Silu)),
+        ("linear", |x| linear(x, &ones_like(x)?, None, Activation::Silu)),
+        ("causal_conv1d", |x| {
+            let (weight, x) = (ones_like(x)?, x.reshape(&[1, 1, 1])?);
+            let conv = CausalConv1d::new(&x, &weight);
+            Ok(causal_conv1d(&CausalConv1d { activation: Activation::Silu, ..conv })?.0)
+        }),
+        ("selective_scan", |z| scan_gate(z, 20)),
+        ("selective_scan of length 1", |z| scan_gate(z, 1)),
+        ("selective_scan_step", scan_step_gate),
+    ];
+    let ends = [
+        (INF, INF, 1.0),
+        (16384.0, 16384.0, 1.0),
+        (-16384.0, 0.0, 0.0),
+        (-INF, 0.0, 0.0),
+        (NAN, NAN, NAN),
+    ];
+    for (dtype, device) in places(FLOATS) {
+        for ((name, silu), (x, value, slope)) in
+            silus.into_iter().flat_map(|silu| ends.map(|end| (silu, end)))
+        {
+            let got = value_and_slope(silu, x, (dtype, &device))?;
+            let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
+            assert!(
+                same(got.0, value) && same(got.1, slope),
+                "silu of {name} at {x} on {} in {dtype}: value and slope are {got:?}, want {:?}",
+                device.name(),
+                (value, slope)
+            );
         }
     }
     Ok(())

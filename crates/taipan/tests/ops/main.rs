@@ -20,3 +20,4 @@ mod scan;
 mod softmax;
 mod topk;
 mod unary;
+mod zero_order_hold;

@@ -176,7 +176,10 @@ fn any_number_of_states() {
     for n in [1, 2, 3, 4, 5, 7, 8, 16, 17, 20, 64, 100] {
         check_scan([1, 17, 2, n], full(Discretization::Euler, StepSize::Softplus));
     }
-    check_scan([1, 17, 2, 256], full(Discretization::ZeroOrderHold, StepSize::Softplus));
+    check_scan(
+        [1, 17, 2, Scan::MAX_STATES],
+        full(Discretization::ZeroOrderHold, StepSize::Softplus),
+    );
 }
 
 #[test]

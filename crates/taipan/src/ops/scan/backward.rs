@@ -17,6 +17,7 @@ use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer};
 use crate::kernel::{Kernel, View};
+use crate::ops::function::SiluParts;
 use crate::spec::Spec;
 
 /// The gradients of all inputs but `starts`, in their order, from the inputs, the kept states, and the
@@ -394,9 +395,9 @@ impl<A: Real> Job for GateGrad<'_, A> {
             let (z, y) = (z.at(t, chunk.block), &y[t]);
             let (dy, dz) = (dy.at_mut(t, chunk.block), dz.at_mut(t, chunk.block));
             for i in 0..LANES {
-                let gate = z[i].sigmoid::<I>();
-                dz[i] = dy[i] * y[i] * gate * (A::ONE + z[i] * (A::ONE - gate));
-                dy[i] *= z[i] * gate;
+                let SiluParts { value, sigmoid, x } = SiluParts::new::<I>(z[i]);
+                dz[i] = dy[i] * y[i] * sigmoid * (A::ONE + x * (A::ONE - sigmoid));
+                dy[i] *= value;
             }
         }
     }

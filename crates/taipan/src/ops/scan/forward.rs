@@ -15,6 +15,7 @@ use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::View;
+use crate::ops::function::SiluParts;
 
 pub(super) fn cpu(
     scan: &SelectiveScan,
@@ -153,7 +154,7 @@ impl<A: Real> Job for Gate<'_, A> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         for (y, z) in self.0.iter_mut().zip(self.1) {
-            *y *= *z * z.sigmoid::<I>();
+            *y *= SiluParts::new::<I>(*z).value;
         }
     }
 }

@@ -5,11 +5,12 @@
 
 use super::{CHUNK, Discretization, OP, Optional, SelectiveScan, Sizes, StepSize};
 use crate::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, params};
 use crate::kernel::View;
 use crate::ops::function::{self, Activation, Function};
 use crate::ops::reduce::Folding;
+use crate::spec::Spec;
 
 /// Invocations of a workgroup, and channels of an invocation.
 const WIDTH: usize = 32;
@@ -128,13 +129,15 @@ impl<'a> Scanner<'a> {
     ) -> Result<Self> {
         let sizes = Sizes::of(&[inputs[0].spec, inputs[1].spec, inputs[2].spec]);
         let (Sizes { b, l, d, n }, chunks) = (sizes, sizes.chunks());
+        // No size of the parameters is greater, but for elements of what is bound.
+        let len = packed_len(sizes, variant.steps)?;
         let cuts = enough(gpu).div_ceil(b * blocks(d) * WIDTH);
         let per_piece = chunks.div_ceil(cuts).min(longest);
         let pieces = chunks.div_ceil(per_piece) as u32;
         let given = scan.given.iter().rev().fold(0, |bits, &given| bits << 1 | given as u32)
             | ((scan.step == StepSize::Plain) as u32) << 6;
         let params = ScanParams {
-            len: (n * d + 2 * d + b * chunks * (1 + 2 * variant.steps * n)) as u32,
+            len,
             b: b as u32,
             l: l as u32,
             d: d as u32,
@@ -153,7 +156,7 @@ impl<'a> Scanner<'a> {
             part_rows: 0,
             first_row: 0,
         };
-        let packed = gpu.scratch(OP, params.len as usize * DType::F32.size())?;
+        let packed = scratch(gpu, &[len as usize])?;
         let scanner = Scanner { gpu, variant, sizes, params, packed };
         let absent = inputs[2].data.all();
         let at = |which| scan.index(which).map_or(absent, |i| inputs[i].data.all());
@@ -174,8 +177,8 @@ impl<'a> Scanner<'a> {
     }
 
     /// Numbers in a buffer of their own.
-    fn scratch(&self, len: usize) -> Result<GpuBuffer> {
-        self.gpu.scratch(OP, len * DType::F32.size())
+    fn scratch(&self, shape: &[usize]) -> Result<GpuBuffer> {
+        scratch(self.gpu, shape)
     }
 
     /// Launch a kernel over elements.
@@ -222,7 +225,7 @@ impl<'a> Scanner<'a> {
     /// If sequences are cut: where the sums of their step sizes go, `[b, pieces, d]`.
     fn sums(&self) -> Result<Option<GpuBuffer>> {
         let pieces = self.params.all_pieces as usize;
-        (pieces > 1).then(|| self.scratch(self.sizes.b * pieces * self.sizes.d)).transpose()
+        (pieces > 1).then(|| self.scratch(&[self.sizes.b, pieces, self.sizes.d])).transpose()
     }
 
     /// Add to what is behind each piece, or before it, what comes through it.
@@ -231,6 +234,23 @@ impl<'a> Scanner<'a> {
         let params = ScanParams { len: (b * n * d) as u32, ..params };
         self.elements(Stage::Carry, params, &[self.packed.all(), sums.all()], &[states.all()])
     }
+}
+
+/// Numbers in a buffer of their own.
+fn scratch(gpu: &Gpu, shape: &[usize]) -> Result<GpuBuffer> {
+    gpu.scratch(OP, Spec::new(OP, shape, DType::F32)?.bytes())
+}
+
+/// How many numbers are packed: see `packed.wgsl`. Steps are padded to chunks, so that these can be
+/// many more than those of the inputs.
+fn packed_len(Sizes { b, l, d, n }: Sizes, steps: usize) -> Result<u32> {
+    let [b, chunks, d, n, steps] = [b, l.div_ceil(steps), d, n, steps].map(|size| size as u128);
+    let len = n * d + 2 * d + b * chunks * (1 + 2 * steps * n);
+    u32::try_from(len).map_err(|_| {
+        let found = format!("{b} sequences of {l} steps with {n} states take {len} numbers");
+        let why = format!("{found}, expected at most {} on a GPU", u32::MAX);
+        Error::Shape { op: OP, why }
+    })
 }
 
 /// Invocations of a subgroup, where kernels may use these, or 1.
@@ -281,7 +301,7 @@ pub(super) fn forward(
     let (kept, keep) = match outputs.get(2) {
         Some(kept) => (kept.data, 1),
         None => {
-            scratch = scanner.scratch(if chunks > 1 { b * chunks * n * d } else { 0 })?;
+            scratch = scanner.scratch(&[if chunks > 1 { b } else { 0 }, chunks, n, d])?;
             (&scratch, 0)
         }
     };
@@ -323,8 +343,8 @@ pub(super) fn backward(
     };
     let (d, n) = (u.spec.shape()[2], kept.spec.shape()[2]);
     let parts = blocks(d) * WIDTH / variant.share as usize;
-    let chunk_of_parts = 2 * parts * CHUNK * n * DType::F32.size();
-    let longest = (MOST_PARTS / chunk_of_parts).max(1);
+    // Chunks whose parts, [2, parts, CHUNK, n] each, are within the bytes.
+    let longest = (MOST_PARTS / (2 * CHUNK * DType::F32.size()) / n / parts).max(1);
     let scanner = Scanner::new(scan, gpu, inputs, variant, longest)?;
     let (Sizes { b, l, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
     let (packed, rows, len) = (scanner.packed.all(), n + 2, b * l * d);
@@ -339,11 +359,11 @@ pub(super) fn backward(
     // StepSize sizes and dy become ddelta and du in place, in f32.
     let mut wide = Vec::new();
     if variant.elem != DType::F32 {
-        wide = vec![scanner.scratch(len)?, scanner.scratch(len)?];
+        wide = vec![scanner.scratch(&[len])?, scanner.scratch(&[len])?];
     }
     let in_place = |i: usize| wide.get(i).unwrap_or(outputs[i].data).all();
     let (du, ddelta) = (in_place(0), in_place(1));
-    let carries = scanner.scratch(b * (chunks * rows + n) * d)?;
+    let carries = scanner.scratch(&[b, chunks * rows + n, d])?;
     let gate = z.map_or(u.data.all(), |z| inputs[z].data.all());
     scanner.elements(
         Stage::Upstream,
@@ -364,7 +384,7 @@ pub(super) fn backward(
         scanner.carry(params, &sums, &carries)?;
     }
 
-    let y = scanner.scratch(if z.is_some() { len } else { 0 })?;
+    let y = scanner.scratch(&[if z.is_some() { len } else { 0 }])?;
     let per_piece = base.per_piece as usize;
     let at_once = (longest / per_piece).max(1);
     let row = |unit: usize| unit / pieces * l + unit % pieces * per_piece * CHUNK;
@@ -372,7 +392,7 @@ pub(super) fn backward(
         .step_by(at_once)
         .map(|unit| row((unit + at_once).min(b * pieces)) - row(unit))
         .max();
-    let partial = scanner.scratch(2 * parts * most_rows.unwrap_or(0) * n)?;
+    let partial = scanner.scratch(&[2, parts, most_rows.unwrap_or(0), n])?;
     for first in (0..b * pieces).step_by(at_once) {
         let end = (first + at_once).min(b * pieces);
         let part_rows = row(end) - row(first);
@@ -404,13 +424,13 @@ pub(super) fn backward(
     for (wide, output) in wide.iter().zip(outputs) {
         narrow.launch(gpu, wide.all(), [1, 1, len], output.data.all())?;
     }
-    let sums = scanner.scratch(rows * d)?;
+    let sums = scanner.scratch(&[rows, d])?;
     let sum = Folding::sum(OP, DType::F32, DType::F32);
     sum.launch(gpu, carries.all(), [1, b * chunks, rows * d], sums.all())?;
     // No buffer can be bound twice to be written.
     let optional =
         [Optional::D, Optional::DeltaBias, Optional::State].map(|which| scan.index(which));
-    let absent = [scanner.scratch(0)?, scanner.scratch(0)?, scanner.scratch(0)?];
+    let absent = [scanner.scratch(&[0])?, scanner.scratch(&[0])?, scanner.scratch(&[0])?];
     let [dd, ddelta_bias, dstate] =
         [0, 1, 2].map(|i| optional[i].map_or(absent[i].all(), |output| outputs[output].data.all()));
     scanner.elements(
@@ -454,4 +474,21 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
         all.extend(stages.map(|stage| stage.program(variant)));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of inputs of 2 GiB each, since steps are padded.
+    #[test]
+    fn more_packed_numbers_than_32_bits_are_refused() {
+        let sizes = Sizes { b: 1 << 20, l: 2, d: 1, n: 256 };
+        let error = packed_len(sizes, CHUNK).unwrap_err().to_string();
+        let found = "1048576 sequences of 2 steps with 256 states take 8590983426 numbers";
+        assert_eq!(error, format!("selective_scan: {found}, expected at most 4294967295 on a GPU"));
+        let sizes = Sizes { b: 2, l: 17, d: 5, n: 3 };
+        assert_eq!(packed_len(sizes, CHUNK), Ok(15 + 10 + 2 * 2 * (1 + 2 * 16 * 3)));
+        assert_eq!(packed_len(Sizes { l: 1, ..sizes }, 1), Ok(15 + 10 + 2 * (1 + 2 * 3)));
+    }
 }

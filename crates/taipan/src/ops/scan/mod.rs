@@ -39,6 +39,8 @@ const CHUNK: usize = 16;
 /// | `state` | `[b, d, n]` | as `a_log` |
 /// | `starts` | `[b, l]` | u32 |
 ///
+/// The number `n` of states per channel is 1 to [`Scan::MAX_STATES`].
+///
 /// Parameters of the recurrence and its state do not fit half precision, so they are in f32 for
 /// `u` in f16 or bf16.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +90,7 @@ pub enum StepSize {
 }
 
 impl<'a> Scan<'a> {
-    /// The most states per channel.
+    /// The most states per channel: an `a_log` of `[d, n]` with a larger `n` is refused.
     pub const MAX_STATES: usize = 256;
 
     /// The recurrence as Mamba has it, by Euler's rule and with softplus, without anything optional.
