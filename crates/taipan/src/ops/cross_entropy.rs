@@ -11,8 +11,7 @@ use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{
-    Binding, COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, kernel_sizes,
-    params, width,
+    Binding, COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width,
 };
 use crate::kernel::{Kernel, View, run_one};
 use crate::ops::embedding::ensure_below;
@@ -367,7 +366,7 @@ impl GpuLoss<'_> {
         self.gpu.launch(Launch {
             name: self.op,
             program: mean_program(),
-            params: self.params(1, 0..0)?,
+            params: self.params(1, 0..0),
             inputs: &[rows.all(), self.targets.data.all()],
             outputs: &[outputs[0].data.all(), count.all()],
             groups: 1,
@@ -386,7 +385,7 @@ impl GpuLoss<'_> {
         self.gpu.launch(Launch {
             name: self.op,
             program: rows_program(dtype, width(n)),
-            params: self.params(self.rows(), classes)?,
+            params: self.params(self.rows(), classes),
             inputs: &[logits, self.targets.data.all()],
             outputs: &[rows, self.gpu.complaints()],
             groups: self.rows(),
@@ -406,7 +405,7 @@ impl GpuLoss<'_> {
         self.gpu.launch(Launch {
             name: self.op,
             program: grad_program(from, to),
-            params: self.params(len, classes)?,
+            params: self.params(len, classes),
             inputs: &[logits, self.targets.data.all(), rows, count, dy],
             outputs: &[dlogits],
             groups: len.div_ceil(GROUP),
@@ -418,12 +417,10 @@ impl GpuLoss<'_> {
         self.targets.spec.len()
     }
 
-    fn params(&self, lines: usize, classes: Range<usize>) -> Result<LossParams> {
-        let [len, rows, classes_, first, n] = kernel_sizes(
-            self.op,
-            [lines, self.rows(), self.classes, classes.start, classes.len()],
-        )?;
-        Ok(LossParams {
+    fn params(&self, lines: usize, classes: Range<usize>) -> LossParams {
+        let [len, rows, classes_, first, n] =
+            [lines, self.rows(), self.classes, classes.start, classes.len()].map(|x| x as u32);
+        LossParams {
             lines: len,
             len,
             rows,
@@ -434,7 +431,7 @@ impl GpuLoss<'_> {
             ignore: self.ignore.unwrap_or(0),
             slot: self.gpu.slot(self.op, "target"),
             nan: f32::NAN,
-        })
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::autograd::{Op, Saved, Slot, apply};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, kernel_sizes, params};
+use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
 use crate::kernel::{Kernel, View, run};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -192,7 +192,7 @@ impl Kernel for Conv1d {
         inputs: &[View<&GpuBuffer>],
         outputs: &[View<&GpuBuffer>],
     ) -> Result<()> {
-        let params = self.params(inputs, STEPS)?;
+        let params = self.params(inputs, STEPS);
         gpu.launch(Launch {
             name: OP,
             program: value_program(self.function, inputs[0].spec.dtype()),
@@ -251,7 +251,7 @@ impl Kernel for Conv1dGrad {
         let elem = dx.spec.dtype();
         let dbias = self.0.bias.map(|_| &others[0]);
         let dwindow = self.0.window.and(others.last());
-        let params = self.0.params(inputs, PARTIAL_STEPS)?;
+        let params = self.0.params(inputs, PARTIAL_STEPS);
         let bindings = self.0.bindings(inputs);
         let g = gpu.scratch(OP, 4 * dy.spec.len())?;
 
@@ -324,16 +324,16 @@ impl Conv1d {
         }
     }
 
-    fn params(&self, inputs: &[View<&GpuBuffer>], steps: usize) -> Result<ConvParams> {
+    fn params(&self, inputs: &[View<&GpuBuffer>], steps: usize) -> ConvParams {
         let Sizes { b, l, d, k } = Sizes::of(inputs[0].spec, inputs[1].spec);
         let steps = steps.min(MOST_LOOPS / k).max(1);
         // An entry without inputs still has a window.
         let blocks = l.div_ceil(steps).max(1);
         let [len, l, d, k, blocks, steps] =
-            kernel_sizes(OP, [b * blocks * d, l, d, k, blocks, steps])?;
+            [b * blocks * d, l, d, k, blocks, steps].map(|x| x as u32);
         let [bias, window, starts] =
             [self.bias, self.window, self.starts].map(|slot| slot.is_some() as u32);
-        Ok(ConvParams { len, l, d, k, blocks, steps, bias, window, starts, dbias: 0 })
+        ConvParams { len, l, d, k, blocks, steps, bias, window, starts, dbias: 0 }
     }
 
     /// `x`, `weight`, `bias`, `window`, `starts`; another in the place of what is not there.

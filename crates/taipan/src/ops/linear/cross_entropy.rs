@@ -17,7 +17,7 @@ use crate::cpu::gemm::{Dense, Finish, LaneSums, Lines, Operand, Product, gemm};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer, Strided};
+use crate::gpu::{Gpu, GpuBuffer, Strided, kernel_sizes};
 use crate::kernel::{Kernel, View, run};
 use crate::ops::binary::Binary;
 use crate::ops::cast::Cast;
@@ -187,6 +187,8 @@ impl Kernel for LinearCrossEntropy {
         outputs: &[View<&GpuBuffer>],
     ) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
+        // The weight is bound in blocks, so that no launch refuses too many.
+        kernel_sizes(OP, [sizes.v])?;
         let logits = GpuLogits { gpu, layout: self.layout, sizes, x: &inputs[0], w: &inputs[1] };
         let (ignore, targets) = (self.ignore, &inputs[2]);
         let loss = GpuLoss { op: OP, gpu, ignore, classes: sizes.v, targets };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::variant::{ProductParams, Second, Shape, Variant};
 use crate::DType;
 use crate::error::Result;
-use crate::gpu::{Binding, Gpu, GpuBuffer, Launch, kernel_sizes};
+use crate::gpu::{Binding, Gpu, GpuBuffer, Launch};
 use crate::kernel::View;
 use crate::ops::function::{Activation, Function};
 use crate::ops::reduce::Folding;
@@ -117,7 +117,7 @@ impl Product<'_> {
             second: second.map(|(second, _)| second),
         };
         let outputs = [Some(y.binding()), second.map(|(_, binding)| binding)];
-        let [m, n, k, entries, parts_, depth] = kernel_sizes(op, [m, n, k, entries, parts, depth])?;
+        let [m, n, k, entries, parts_, depth] = [m, n, k, entries, parts, depth].map(|x| x as u32);
         gpu.launch(Launch {
             name: op,
             program: variant.program(),
