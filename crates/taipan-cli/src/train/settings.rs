@@ -313,7 +313,7 @@ impl Settings {
         within("d-model", self.d_model, size.clone())?;
         within("n-layer", self.n_layer, size.clone())?;
         within("d-state", self.d_state, 1..=Scan::MAX_STATES)?;
-        within("d-conv", self.d_conv, size.clone())?;
+        within("d-conv", self.d_conv, 1..=1 << 13)?; // of Config
         within("expand", self.expand, 1..=(1 << 18) / self.d_model)?;
         within("dt-rank", self.dt_rank, 1..=self.d_model * self.expand)?;
         within("train-tokenizer", self.train_tokenizer.unwrap_or(258), 258..=1 << 18)?;
