@@ -31,15 +31,10 @@ pub(crate) trait Kernel: Send + 'static {
     }
 
     /// Fill the outputs, all of them and wholly: their contents are unspecified before.
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()>;
+    fn cpu(&self, io: CpuIo) -> Result<()>;
 
     /// The same on a GPU: launch what fills them.
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()>;
+    fn gpu(&self, io: GpuIo) -> Result<()>;
 }
 
 /// A computation that changes tensors where they are.
@@ -48,15 +43,25 @@ pub(crate) trait Update {
     fn name(&self) -> &'static str;
 
     /// Change the targets, which hold their values.
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()>;
+    fn cpu(&self, io: CpuIo) -> Result<()>;
 
     /// The same on a GPU. No input and no other target is in a target's memory.
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        targets: &[View<&GpuBuffer>],
-    ) -> Result<()>;
+    fn gpu(&self, io: GpuIo) -> Result<()>;
+}
+
+/// What a kernel works on, on the CPU.
+pub(crate) struct CpuIo<'a, 'b> {
+    pub(crate) inputs: &'a [View<'b, &'b CpuBuffer>],
+    /// For an [`Update`], its targets.
+    pub(crate) outputs: &'a mut [View<'b, &'b mut CpuBuffer>],
+}
+
+/// The same on a GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct GpuIo<'a> {
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) inputs: &'a [View<'a, &'a GpuBuffer>],
+    pub(crate) outputs: &'a [View<'a, &'a GpuBuffer>],
 }
 
 /// A buffer and the description of what it holds.
@@ -128,11 +133,11 @@ pub(crate) fn update<U: Update>(
             Device::Cpu => {
                 let inputs = cpu_views(inputs);
                 let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
-                open_to_others(|| kernel.cpu(&inputs, &mut targets))
+                open_to_others(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut targets }))
             }
             Device::Gpu(gpu) => {
                 let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
-                kernel.gpu(gpu, &gpu_views(inputs), &gpu_views(&targets))
+                kernel.gpu(GpuIo { gpu, inputs: &gpu_views(inputs), outputs: &gpu_views(&targets) })
             }
         }
     })
@@ -216,7 +221,7 @@ fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
     let inputs = cpu_views(inputs);
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    open_to_others(|| kernel.cpu(&inputs, &mut outputs))?;
+    open_to_others(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut outputs }))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }
@@ -236,7 +241,7 @@ fn on_gpu<K: Kernel>(
     let outputs: Vec<_> =
         specs.iter().zip(&buffers).map(|(spec, data)| View { spec, data }).collect();
     if specs.iter().any(|spec| spec.len() > 0) {
-        kernel.gpu(gpu, &inputs, &outputs)?;
+        kernel.gpu(GpuIo { gpu, inputs: &inputs, outputs: &outputs })?;
     }
     let storages = buffers.into_iter().map(|b| Storage::Gpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
@@ -254,12 +259,12 @@ mod tests {
             "increment"
         }
 
-        fn cpu(&self, _: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
-            targets[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
+        fn cpu(&self, io: CpuIo) -> Result<()> {
+            io.outputs[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
             Ok(())
         }
 
-        fn gpu(&self, _: &Gpu, _: &[View<&GpuBuffer>], _: &[View<&GpuBuffer>]) -> Result<()> {
+        fn gpu(&self, _: GpuIo) -> Result<()> {
             unreachable!("the test is on the CPU")
         }
     }

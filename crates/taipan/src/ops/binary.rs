@@ -2,15 +2,12 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{
-    Dims, ELEMENTS, Elements, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, dims_of, params,
-};
-use crate::kernel::{Kernel, View};
+use crate::gpu::{Dims, ELEMENTS, Elements, GROUP, Launch, Program, Strided, dims_of, params};
+use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::ops::reduce::sum_to;
 use crate::spec::{Spec, broadcast, strides};
 use crate::tensor::Tensor;
@@ -109,7 +106,7 @@ impl Kernel for Binary {
         Ok(vec![Spec::new(op, &shape, inputs[0].dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shape = outputs[0].spec.shape();
         let layout = Layout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
@@ -119,12 +116,7 @@ impl Kernel for Binary {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (a, b, y) = (&inputs[0], &inputs[1], &outputs[0]);
         let dtype = y.spec.dtype();
         if a.spec == b.spec {
@@ -290,7 +282,7 @@ impl Kernel for Broadcast {
         Ok(vec![Spec::new(self.name(), &self.0, inputs[0].dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let from = inputs[0].spec.shape();
         let layout = Layout::new(&self.0, from, from);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
@@ -305,12 +297,7 @@ impl Kernel for Broadcast {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let shape = &self.0;
         let (from, to) = (repeated_strides(inputs[0].spec.shape(), shape), strides(shape));
         let dims = (0..shape.len()).map(|i| [shape[i], from[i], to[i]]).collect();

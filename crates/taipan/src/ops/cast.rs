@@ -2,12 +2,11 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
-use crate::gpu::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
-use crate::kernel::{Kernel, View};
+use crate::gpu::{ELEMENTS, Elements, Program, params};
+use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -46,7 +45,7 @@ impl Kernel for Cast {
         Ok(vec![inputs[0].with_dtype(self.name(), self.0)?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let (x, out) = (&inputs[0], &mut outputs[0]);
         match (x.spec.dtype(), self.0) {
             (DType::F16 | DType::BF16, DType::F32) => {
@@ -74,12 +73,7 @@ impl Kernel for Cast {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         gpu.launch_elements(Elements {
             name: self.name(),
             program: program(inputs[0].spec.dtype(), self.0),

@@ -2,11 +2,9 @@
 
 use super::slice::Rows;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer};
-use crate::kernel::{Kernel, View};
+use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -70,7 +68,7 @@ impl Kernel for Concat {
         Ok(vec![Spec::new(self.name(), &shape, first.dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let rows = Rows::new(outputs[0].spec.shape(), self.0);
         with_dtype!(outputs[0].spec.dtype(), T: Element => {
             let mut start = 0;
@@ -83,12 +81,7 @@ impl Kernel for Concat {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let rows = Rows::new(outputs[0].spec.shape(), self.0);
         let mut start = 0;
         for input in inputs {

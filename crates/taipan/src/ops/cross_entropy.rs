@@ -13,7 +13,7 @@ use crate::error::{Error, Result, ensure};
 use crate::gpu::{
     Binding, COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width,
 };
-use crate::kernel::{Kernel, View, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::ops::embedding::ensure_below;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -91,7 +91,7 @@ impl Kernel for CrossEntropy {
         extras(OP, self.rows, &outputs[0])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         const BLOCK: usize = 1024;
         let (n, targets) = (columns(inputs[0].spec), inputs[1].of::<u32>());
         ensure_below(OP, "target", targets, n, self.ignore)?;
@@ -117,12 +117,7 @@ impl Kernel for CrossEntropy {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let classes = columns(inputs[0].spec);
         let targets = &inputs[1];
         let loss = GpuLoss { op: OP, gpu, ignore: self.ignore, classes, targets };
@@ -148,7 +143,7 @@ impl Kernel for CrossEntropyGrad {
         Ok(vec![inputs[0].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let (n, targets) = (columns(inputs[0].spec), inputs[1].of::<u32>());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let logits = inputs[0].of::<T>();
@@ -168,12 +163,7 @@ impl Kernel for CrossEntropyGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let classes = columns(inputs[0].spec);
         let loss = GpuLoss { op: OP, gpu, ignore: self.ignore, classes, targets: &inputs[1] };
         let kept = [&inputs[2], &inputs[3], &inputs[4]].map(|view| view.data.all());

@@ -4,15 +4,12 @@ use std::ops::Range;
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{
-    COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, kernel_sizes, params,
-};
-use crate::kernel::{Kernel, View, run_one};
+use crate::gpu::{COMPLAINTS, ELEMENTS, GROUP, Gpu, Launch, Program, kernel_sizes, params};
+use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -78,7 +75,7 @@ impl Kernel for Embedding {
         Ok(vec![Spec::new(OP, &[ids.shape(), &[d]].concat(), table.dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(inputs[0].spec);
         let ids = inputs[1].of::<u32>();
         ensure_below(OP, "id", ids, v, None)?;
@@ -93,12 +90,7 @@ impl Kernel for Embedding {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (table, ids, y) = (&inputs[0], &inputs[1], &outputs[0]);
         let [v, d] = sizes(table.spec);
         let row = d * table.spec.dtype().size();
@@ -136,7 +128,7 @@ impl Kernel for EmbeddingGrad {
     }
 
     /// The positions are sorted by id, those of an id in their order; then rows in parallel.
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(&self.table);
         let ids = inputs[1].of::<u32>();
         // Where the positions of each id end, and so those of the next begin.
@@ -170,12 +162,7 @@ impl Kernel for EmbeddingGrad {
     }
 
     /// Each position is linked to the next of the same id; the first of an id follows the links.
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (dy, ids, dtable) = (&inputs[0], &inputs[1], &outputs[0]);
         let [v, d] = sizes(&self.table);
         gpu.fill(OP, dtable.data, 0)?;

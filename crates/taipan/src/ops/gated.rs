@@ -4,13 +4,12 @@ use super::function::{self, Activation, Function};
 use super::unary::map;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
-use crate::kernel::{Kernel, View, run, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -76,7 +75,7 @@ impl Kernel for Gated {
         Ok(vec![x.clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (x, gate) = (inputs[0].of::<T>(), inputs[1].of::<T>());
             map(x, gate, outputs[0].of_mut::<T>(), |x, gate, y| {
@@ -88,12 +87,7 @@ impl Kernel for Gated {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         launch(gpu, inputs, outputs, value_program(self.0, outputs[0].spec.dtype()))
     }
 }
@@ -114,7 +108,7 @@ impl Kernel for GatedGrad {
         Ok(vec![inputs[1].clone(), inputs[2].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [dx, dgate] = outputs else { unreachable!("two results") };
         with_dtype!(dx.spec.dtype(), T: Float => {
             let inputs = [0, 1, 2].map(|i| inputs[i].of::<T>());
@@ -126,12 +120,7 @@ impl Kernel for GatedGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         launch(gpu, inputs, outputs, grad_program(self.0, outputs[0].spec.dtype()))
     }
 }

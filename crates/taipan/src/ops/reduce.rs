@@ -1,13 +1,12 @@
 //! Sums, means and maxima over dimensions.
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width};
-use crate::kernel::{Kernel, View, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -169,7 +168,7 @@ impl Kernel for Reduce {
         Ok(vec![Spec::new(self.name(), &self.extent.removed_from(shape), dtype)?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let sizes = self.extent.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (x, out) = (inputs[0].of::<T>(), outputs[0].of_mut::<T>());
@@ -181,12 +180,7 @@ impl Kernel for Reduce {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (x, y) = (&inputs[0], &outputs[0]);
         let sizes = self.extent.split(x.spec.shape());
         if sizes[1] == 0 {
@@ -311,7 +305,7 @@ impl Kernel for MaxGrad {
         Ok(vec![inputs[1].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [_, len, inner] = self.0.split(inputs[1].spec.shape());
         with_dtype!(inputs[1].spec.dtype(), T: Float => {
             let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].of::<T>());
@@ -340,12 +334,7 @@ impl Kernel for MaxGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let [outer, len, inner] = self.0.split(inputs[1].spec.shape());
         gpu.launch(Launch {
             name: self.name(),
@@ -375,7 +364,7 @@ impl Kernel for Argmax {
         Ok(vec![Spec::new(self.name(), &self.0.removed_from(shape), DType::U32)?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [_, len, inner] = self.0.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let x = inputs[0].of::<T>();
@@ -401,12 +390,7 @@ impl Kernel for Argmax {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let [outer, len, inner] = self.0.split(inputs[0].spec.shape());
         gpu.launch(Launch {
             name: self.name(),

@@ -8,8 +8,8 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Element, Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width};
-use crate::kernel::{Kernel, View, run};
+use crate::gpu::{ELEMENTS, GROUP, LINES, Launch, Program, params, width};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run};
 use crate::ops::reduce::Folding;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -141,7 +141,7 @@ impl Kernel for RmsNorm {
         vec![rstd.expect("rows that hold something fit the memory")]
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let mixed = inputs.get(2).is_some_and(|r| r.spec.dtype() != inputs[0].spec.dtype());
         with_dtype!(inputs[0].spec.dtype(), T: Float => match mixed {
             true => self.forward::<T, <T as Float>::Acc>(inputs, outputs),
@@ -150,12 +150,7 @@ impl Kernel for RmsNorm {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (x, n) = (&inputs[0], row_len(inputs[0].spec));
         // Bound in the place of what is not there; what is written may not be bound twice.
         let [no_s, no_rstd] =
@@ -273,7 +268,7 @@ impl Kernel for RmsNormGrad {
         Ok([weight.clone(), s.clone()].into_iter().chain(dx).collect())
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let mixed = outputs.len() == 3;
         with_dtype!(inputs[0].spec.dtype(), T: Float => match mixed {
             true => self.backward::<T, <T as Float>::Acc>(inputs, outputs),
@@ -281,12 +276,7 @@ impl Kernel for RmsNormGrad {
         })
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let [dy, s, weight, rstd] = [0, 1, 2, 3].map(|i| inputs[i].data.all());
         let [dweight, ds] = [0, 1].map(|i| outputs[i].data.all());
         let (elem, stream) = (inputs[0].spec.dtype(), inputs[1].spec.dtype());

@@ -1,7 +1,6 @@
 //! Drawing tokens from logits.
 
 use super::topk::TopK;
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::math::Math;
@@ -9,8 +8,8 @@ use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::cpu::threefry::threefry;
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer, LINES, Launch, Program, params, width};
-use crate::kernel::{Kernel, View, run, run_one};
+use crate::gpu::{LINES, Launch, Program, params, width};
+use crate::kernel::{CpuIo, GpuIo, Kernel, run, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -119,7 +118,7 @@ impl Kernel for Draw {
         Ok(vec![out])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         // About so many elements of other kernels take as long as one here.
         const COST: usize = 16;
         let n = inputs[0].spec.shape()[outputs[0].spec.shape().len()];
@@ -138,12 +137,7 @@ impl Kernel for Draw {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let rows = outputs[0].spec.len();
         let n = inputs[0].spec.len() / rows;
         let tokens = if inputs.len() == 1 { Tokens::All } else { Tokens::Some };

@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{Kernel, View, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -63,7 +62,7 @@ impl Kernel for Slice {
         Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let rows = Rows::new(inputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
             rows.take(inputs[0].of::<T>(), self.range.clone(), outputs[0].of_mut::<T>())
@@ -71,12 +70,7 @@ impl Kernel for Slice {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let rows = Rows::new(inputs[0].spec.shape(), self.dim);
         let (part, from) = (self.range.len() * rows.inner, self.range.start * rows.inner);
         let dims = vec![[rows.outer, rows.run, part], [part, 1, 1]];
@@ -106,7 +100,7 @@ impl Kernel for SliceGrad {
         Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let rows = Rows::new(outputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
             let out = outputs[0].of_mut::<T>();
@@ -116,12 +110,7 @@ impl Kernel for SliceGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         gpu.fill(self.name(), outputs[0].data, 0)?;
         let rows = Rows::new(outputs[0].spec.shape(), self.dim);
         rows.put_on_gpu(self.name(), gpu, &inputs[0], self.range.clone(), &outputs[0])

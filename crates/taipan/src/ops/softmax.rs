@@ -2,14 +2,13 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, LINES, Launch, Program, params, width};
-use crate::kernel::{Kernel, View, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -49,7 +48,7 @@ impl Kernel for Softmax {
         Ok(vec![inputs[0].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let n = row_len(inputs[0].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             for_rows(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), n, |row, _| {
@@ -62,12 +61,7 @@ impl Kernel for Softmax {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         launch(gpu, inputs, outputs, value_program)
     }
 }
@@ -87,7 +81,7 @@ impl Kernel for SoftmaxGrad {
         Ok(vec![inputs[0].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let n = row_len(inputs[0].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (dy, y) = (inputs[0].of::<T>(), inputs[1].of::<T>());
@@ -99,12 +93,7 @@ impl Kernel for SoftmaxGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         launch(gpu, inputs, outputs, grad_program)
     }
 }

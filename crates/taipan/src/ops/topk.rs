@@ -3,13 +3,12 @@
 use std::cmp::Reverse;
 
 use crate::autograd::{Op, Saved, Slot, apply};
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{DType, Element, Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width};
-use crate::kernel::{Kernel, View, run_one};
+use crate::gpu::{ELEMENTS, GROUP, LINES, Launch, Program, params, width};
+use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -73,7 +72,7 @@ impl Kernel for TopK {
         Ok(vec![spec(inputs[0].dtype())?, spec(DType::U32)?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [values, indices] = outputs else { unreachable!("`outputs` names two") };
         let (n, k) = (last(inputs[0].spec), self.0);
         if values.spec.len() == 0 {
@@ -95,12 +94,7 @@ impl Kernel for TopK {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (n, k) = (last(inputs[0].spec), self.0);
         let rows = outputs[0].spec.len() / k;
         // A chunk takes four to eight passes for its smallest element, as a rule four, and one more.
@@ -133,7 +127,7 @@ impl Kernel for TopKGrad {
         Ok(vec![self.0.clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let (k, n) = (last(inputs[0].spec), last(&self.0));
         with_dtype!(self.0.dtype(), T: Element => {
             let (dy, indices) = (inputs[0].of::<T>(), inputs[1].of::<u32>());
@@ -151,12 +145,7 @@ impl Kernel for TopKGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         gpu.fill(self.name(), outputs[0].data, 0)?;
         let (k, n, len) = (last(inputs[0].spec), last(&self.0), inputs[0].spec.len());
         gpu.launch(Launch {

@@ -1,12 +1,11 @@
 //! Dimensions in another order.
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{Kernel, View};
+use crate::gpu::Strided;
+use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::{Spec, ensure_dim, strides};
 use crate::tensor::Tensor;
 
@@ -63,7 +62,7 @@ impl Kernel for Permute {
         Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let before = strides(inputs[0].spec.shape());
         let shape = outputs[0].spec.shape();
         let dims: Vec<(usize, usize)> =
@@ -107,12 +106,7 @@ impl Kernel for Permute {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (from, to) = (strides(inputs[0].spec.shape()), strides(outputs[0].spec.shape()));
         let shape = outputs[0].spec.shape();
         let dims =

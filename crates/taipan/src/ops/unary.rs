@@ -3,12 +3,11 @@
 use super::function::{self, Activation, Function, Kept};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::CpuBuffer;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
-use crate::kernel::{Kernel, View, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -91,7 +90,7 @@ impl Kernel for Unary {
         Ok(vec![inputs[0].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
                 y.copy_from_slice(x);
@@ -101,12 +100,7 @@ impl Kernel for Unary {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let factor = match self.0 {
             Function::Scale(factor) => factor as f32,
             _ => 1.0,
@@ -139,7 +133,7 @@ impl Kernel for UnaryGrad {
         Ok(vec![inputs[0].clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let kept = inputs.get(1).map_or(&[][..], |kept| kept.of::<T>());
             map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept, dx| self.0.slope(kept, dy, dx))
@@ -147,16 +141,11 @@ impl Kernel for UnaryGrad {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         match inputs {
             [dy, kept] => grad_on_gpu(self.name(), gpu, self.0, [dy, kept], &outputs[0]),
             // A slope that is computed from nothing is constant: `dx = f(dy)`.
-            _ => Unary(self.0).gpu(gpu, inputs, outputs),
+            _ => Unary(self.0).gpu(GpuIo { gpu, inputs, outputs }),
         }
     }
 }

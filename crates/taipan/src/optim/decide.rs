@@ -1,11 +1,10 @@
 //! What becomes of a step, decided on the device from the gradients' squares.
 
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::dtype::{Element, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer, Launch, Program, params};
-use crate::kernel::{Update, View};
+use crate::gpu::{Launch, Program, params};
+use crate::kernel::{CpuIo, GpuIo, Update};
 use crate::{DType, Device};
 
 /// The words of the record, a `u32` tensor: what an optimiser knows of its past.
@@ -71,7 +70,7 @@ impl Update for Decide {
     }
 
     /// `sums`; `record`, `scale` and `plan`.
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
         let [record, scale, plan] = targets else { unreachable!("three targets") };
         let (record, plan) = (record.of_mut::<u32>(), plan.of_mut::<f64>());
         with_dtype!(scale.spec.dtype(), T: Float => {
@@ -83,12 +82,7 @@ impl Update for Decide {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        targets: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
         let [record, scale, plan] = targets else { unreachable!("three targets") };
         let sums = &inputs[0];
         // β = 0 has no logarithm; e⁻¹⁰⁰ is 0 beside 1, too.

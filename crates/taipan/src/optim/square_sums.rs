@@ -1,14 +1,13 @@
 //! The squares of many tensors' elements, summed in blocks.
 
-use crate::cpu::CpuBuffer;
 use crate::cpu::fold::{LANES, join};
 use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::math::Math;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params};
-use crate::kernel::{Kernel, View};
+use crate::gpu::{GROUP, LINES, Launch, Program, params};
+use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::{DType, Device};
 
@@ -45,7 +44,7 @@ impl Kernel for SquareSums {
         Ok(vec![Spec::new(self.name(), &[blocks], self.dtype)?])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let mut left = outputs[0].of_mut::<f64>();
         let mut tasks = Vec::new();
         for x in inputs {
@@ -61,12 +60,7 @@ impl Kernel for SquareSums {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let mut first = 0;
         for x in inputs {
             let dtype = x.spec.dtype();

@@ -8,8 +8,8 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
-use crate::kernel::{Update, View};
+use crate::gpu::{Binding, ELEMENTS, GROUP, GpuBuffer, Launch, Program, params};
+use crate::kernel::{CpuIo, GpuIo, Update, View};
 
 use super::decide::plan;
 
@@ -52,7 +52,7 @@ impl Update for AdamWUpdate {
     }
 
     /// The plan and the gradients; the targets of each parameter.
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], targets: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
         let (plan, grads) = (inputs[0].of::<f64>(), &inputs[1..]);
         if plan[plan::APPLY] == 0.0 {
             return Ok(());
@@ -77,12 +77,7 @@ impl Update for AdamWUpdate {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        targets: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
         let (plan, grads) = (&inputs[0], &inputs[1..]);
         let mut left = targets;
         for (rates, grad) in self.rates.iter().zip(grads) {

@@ -14,8 +14,8 @@ use crate::autograd::{Op, Saved, Slot, apply};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, params};
-use crate::kernel::{Kernel, View, run};
+use crate::gpu::{Binding, ELEMENTS, GROUP, GpuBuffer, Launch, Program, params};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -178,7 +178,7 @@ impl Kernel for Conv1d {
         Ok(vec![x.clone(), next])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [y, next] = outputs else { unreachable!("two results") };
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             self.texts::<T>(inputs).forward(self.function, y.of_mut(), next.of_mut())
@@ -186,12 +186,7 @@ impl Kernel for Conv1d {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let params = self.params(inputs, STEPS);
         gpu.launch(Launch {
             name: OP,
@@ -223,7 +218,7 @@ impl Kernel for Conv1dGrad {
         Ok([0, 1].into_iter().chain(others).map(|i| inputs[i].clone()).collect())
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
         let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
         let (dbias, dwindow) = others.split_at_mut(self.0.bias.is_some() as usize);
@@ -239,12 +234,7 @@ impl Kernel for Conv1dGrad {
 
     /// First `g` and, for blocks of time, the parts of `dweight` and `dbias`; then the sums of the
     /// parts; then `dx` and `dwindow`.
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
         let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
         let Sizes { b, d, k, .. } = Sizes::of(inputs[0].spec, inputs[1].spec);

@@ -22,8 +22,8 @@ use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, ask_ahe
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer};
-use crate::kernel::{Kernel, View, run, run_one};
+use crate::gpu::GpuBuffer;
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run, run_one};
 use crate::ops::function::Function;
 use crate::ops::reduce::Folding;
 use crate::ops::unary::grad_on_gpu;
@@ -224,7 +224,7 @@ impl Kernel for InputGrad {
         Ok(vec![self.x.clone()])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.x.dtype(), T: Float => {
             outputs[0]
@@ -251,12 +251,7 @@ impl Kernel for InputGrad {
         })
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let Sizes { entries, m, k, n } = self.sizes;
         let stored = match self.layout {
             Layout::Kn => Stored::Transposed,
@@ -304,7 +299,7 @@ impl Kernel for WeightGrad {
         Ok(self.results.clone())
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.results[0].dtype(), T: Float => {
             let (dw, dbias) = outputs.split_at_mut(1);
@@ -351,12 +346,7 @@ impl Kernel for WeightGrad {
         })
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let Sizes { entries, m, k, n } = self.sizes;
         let x = gpu::Operand { data: &inputs[0], stored: Stored::Transposed };
         let grad_pre = gpu::Operand { data: &inputs[1], stored: Stored::AsIs };
@@ -408,7 +398,7 @@ impl Kernel for BiasGrad {
     }
 
     /// Strips of columns in parallel, each in blocks of rows, as the products do it.
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         const STRIP: usize = 256;
         const ROWS: usize = 512;
         let n = self.bias.len();
@@ -432,12 +422,7 @@ impl Kernel for BiasGrad {
         })
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (dy, dbias) = (&inputs[0], &outputs[0]);
         let n = self.bias.len();
         let rows = dy.spec.len() / n.max(1);

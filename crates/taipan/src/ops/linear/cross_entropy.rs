@@ -18,7 +18,7 @@ use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Gpu, GpuBuffer, Strided, kernel_sizes};
-use crate::kernel::{Kernel, View, run};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run};
 use crate::ops::binary::Binary;
 use crate::ops::cast::Cast;
 use crate::ops::cross_entropy::{GpuLoss, Row, ensure_targets, extras, loss_spec, scale, store};
@@ -158,7 +158,7 @@ impl Kernel for LinearCrossEntropy {
         extras(OP, self.rows, &outputs[0])
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
         let targets = inputs[2].of::<u32>();
         ensure_below(OP, "target", targets, sizes.v, self.ignore)?;
@@ -180,12 +180,7 @@ impl Kernel for LinearCrossEntropy {
         Ok(())
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
         // The weight is bound in blocks, so that no launch refuses too many.
         kernel_sizes(OP, [sizes.v])?;
@@ -222,7 +217,7 @@ impl Kernel for LinearCrossEntropyGrad {
         Ok(needed.map(|i| inputs[i].clone()).collect())
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [mut dx, mut dw] = self.by_need(outputs.iter_mut());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let dw = dw.as_mut().map(|dw| dw.of_mut::<T>());
@@ -244,12 +239,7 @@ impl Kernel for LinearCrossEntropyGrad {
         })
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let [dx, dw] = self.by_need(outputs.iter());
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
         if sizes.m == 0 {
@@ -275,7 +265,11 @@ impl Kernel for LinearCrossEntropyGrad {
                     None => term,
                     Some(sum) => {
                         let next = Part::new(OP, gpu, term.spec.shape(), DType::F32)?;
-                        Binary::Add.gpu(gpu, &[sum.view(), term.view()], &[next.view()])?;
+                        Binary::Add.gpu(GpuIo {
+                            gpu,
+                            inputs: &[sum.view(), term.view()],
+                            outputs: &[next.view()],
+                        })?;
                         next
                     }
                 });
@@ -284,7 +278,7 @@ impl Kernel for LinearCrossEntropyGrad {
         match (dx, sum) {
             (Some(dx), Some(sum)) => {
                 let dx = View { spec: dx.spec, data: dx.data };
-                Cast(dx.spec.dtype()).gpu(gpu, &[sum.view()], &[dx])
+                Cast(dx.spec.dtype()).gpu(GpuIo { gpu, inputs: &[sum.view()], outputs: &[dx] })
             }
             _ => Ok(()),
         }

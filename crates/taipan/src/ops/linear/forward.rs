@@ -14,7 +14,7 @@ use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{Kernel, View, run_one, run_with_extras};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_with_extras};
 use crate::ops::function::{Function, Kept};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -98,7 +98,7 @@ impl Kernel for Linear {
         }
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
         let sizes = Sizes::new(self.layout, &specs)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
@@ -108,12 +108,7 @@ impl Kernel for Linear {
         })
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
         let sizes = Sizes::new(self.layout, &specs)?;
         let row = sizes.k * inputs[1].spec.dtype().size();

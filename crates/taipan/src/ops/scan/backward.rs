@@ -15,8 +15,7 @@ use crate::cpu::isa::{Isa, Job, dispatch};
 use crate::cpu::threads::{for_pieces, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer};
-use crate::kernel::{Kernel, View};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View};
 use crate::ops::function::SiluParts;
 use crate::spec::Spec;
 
@@ -50,16 +49,11 @@ impl Kernel for ScanGrad {
         Ok(floats.map(|i| inputs[i].clone()).collect())
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => backward::<T>(&self.0, inputs, outputs))
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         gpu::backward(&self.0, gpu, inputs, outputs)
     }
 }

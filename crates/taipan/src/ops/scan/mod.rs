@@ -12,10 +12,8 @@ mod rule;
 use self::backward::ScanGrad;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
-use crate::cpu::CpuBuffer;
 use crate::error::{Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer};
-use crate::kernel::{Kernel, View, run};
+use crate::kernel::{CpuIo, GpuIo, Kernel, run};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -326,16 +324,11 @@ impl Kernel for SelectiveScan {
         vec![kept_states(&outputs[0], &outputs[1]).expect("checked with the outputs")]
     }
 
-    fn cpu(&self, inputs: &[View<&CpuBuffer>], outputs: &mut [View<&mut CpuBuffer>]) -> Result<()> {
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         forward::cpu(self, inputs, outputs)
     }
 
-    fn gpu(
-        &self,
-        gpu: &Gpu,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         gpu::forward(self, gpu, inputs, outputs)
     }
 }
