@@ -6,7 +6,7 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 use half::{bf16, f16};
 
 use crate::cpu::gemm::Tiled;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::math::Math;
 use crate::error::{Error, Result};
 
@@ -258,28 +258,18 @@ impl HalfBits for bf16 {
     }
 }
 
-struct Widen<'a, T>(&'a [T], &'a mut [f32]);
-
-impl<T: HalfBits> Job for Widen<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let bits: &[u16] = bytemuck::cast_slice(self.0);
-        for (d, s) in self.1.iter_mut().zip(bits) {
-            *d = T::bits_to_f32(*s);
+vectorized! {
+    fn widen<I: Isa, T: HalfBits>(from: &[T], to: &mut [f32]) {
+        let bits: &[u16] = bytemuck::cast_slice(from);
+        for (to, bits) in to.iter_mut().zip(bits) {
+            *to = T::bits_to_f32(*bits);
         }
     }
-}
 
-struct Narrow<'a, T>(&'a [f32], &'a mut [T]);
-
-impl<T: HalfBits> Job for Narrow<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let bits: &mut [u16] = bytemuck::cast_slice_mut(self.1);
-        for (d, s) in bits.iter_mut().zip(self.0) {
-            *d = T::bits_from_f32(*s);
+    fn narrow<I: Isa, T: HalfBits>(from: &[f32], to: &mut [T]) {
+        let bits: &mut [u16] = bytemuck::cast_slice_mut(to);
+        for (bits, from) in bits.iter_mut().zip(from) {
+            *bits = T::bits_from_f32(*from);
         }
     }
 }
@@ -289,10 +279,10 @@ macro_rules! half {
         impl Float for $t {
             type Acc = f32;
             fn widen(src: &[$t], dst: &mut [f32]) {
-                dispatch(Widen(src, dst));
+                widen(src, dst);
             }
             fn narrow(src: &[f32], dst: &mut [$t]) {
-                dispatch(Narrow(src, dst));
+                narrow(src, dst);
             }
             fn as_acc(_: &[$t]) -> Option<&[f32]> {
                 None

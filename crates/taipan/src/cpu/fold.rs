@@ -1,6 +1,6 @@
 //! Sums and maxima of slices, in an order that depends on nothing but their length.
 
-use super::isa::{Isa, Job, dispatch};
+use super::isa::vectorized;
 use crate::dtype::Real;
 
 /// Partial sums kept side by side, for the vector units.
@@ -12,7 +12,7 @@ pub(crate) fn sum<A: Real>(x: &[A]) -> A {
     match x.len() {
         // Not worth the lanes.
         0..8 => return x.iter().fold(A::ZERO, |sum, x| sum + *x),
-        8..=LEAF => return dispatch(Sum(x)),
+        8..=LEAF => return sum_by_lanes(x),
         _ => {}
     }
     let (left, right) = x.split_at((x.len() / 2).next_multiple_of(LANES));
@@ -24,7 +24,7 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
     let first = *x.first()?;
     match x.len() {
         0..8 => Some(x.iter().fold(first, |max, x| larger(max, *x))),
-        _ => Some(dispatch(Max(x, first))),
+        _ => Some(max_by_lanes(x, first)),
     }
 }
 
@@ -56,20 +56,10 @@ pub(crate) fn first_largest<A: Real>(
 pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
     const LEAF: usize = 4096;
     if a.len() <= LEAF {
-        return dispatch(Dot(a, b));
+        return dot_by_lanes(a, b);
     }
     let half = (a.len() / 2).next_multiple_of(LANES);
     dot(&a[..half], &b[..half]) + dot(&a[half..], &b[half..])
-}
-
-/// `to += factor·x`, element by element.
-pub(crate) fn add_scaled<A: Real>(to: &mut [A], factor: A, x: &[A]) {
-    dispatch(AddScaled(to, factor, x));
-}
-
-/// `to += x`, element by element.
-pub(crate) fn add<A: Real>(to: &mut [A], x: &[A]) {
-    dispatch(Add(to, x));
 }
 
 /// The larger; NaN if either is.
@@ -78,26 +68,6 @@ pub(crate) fn larger<A: Real>(a: A, b: A) -> A {
     // A NaN compares with nothing: it is taken when new and stays when held.
     #[allow(clippy::eq_op)]
     if b > a || b != b { b } else { a }
-}
-
-struct Sum<'a, A>(&'a [A]);
-
-impl<A: Real> Job for Sum<'_, A> {
-    type Output = A;
-    #[inline(always)]
-    fn run<I: Isa>(self) -> A {
-        let mut lanes = [A::ZERO; LANES];
-        let (chunks, rest) = self.0.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, x) in lanes.iter_mut().zip(chunk) {
-                *lane += *x;
-            }
-        }
-        for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane += *x;
-        }
-        join(lanes)
-    }
 }
 
 /// The sum of the lanes, a power of two of them, joined by halves.
@@ -113,14 +83,24 @@ pub(crate) fn join<A: Real, const N: usize>(mut lanes: [A; N]) -> A {
     lanes[0]
 }
 
-struct Dot<'a, A>(&'a [A], &'a [A]);
-
-impl<A: Real> Job for Dot<'_, A> {
-    type Output = A;
-    #[inline(always)]
-    fn run<I: Isa>(self) -> A {
+vectorized! {
+    fn sum_by_lanes<I: Isa, A: Real>(x: &[A]) -> A {
         let mut lanes = [A::ZERO; LANES];
-        let ((a, a_rest), (b, b_rest)) = (self.0.as_chunks::<LANES>(), self.1.as_chunks::<LANES>());
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, x) in lanes.iter_mut().zip(chunk) {
+                *lane += *x;
+            }
+        }
+        for (lane, x) in lanes.iter_mut().zip(rest) {
+            *lane += *x;
+        }
+        join(lanes)
+    }
+
+    fn dot_by_lanes<I: Isa, A: Real>(a: &[A], b: &[A]) -> A {
+        let mut lanes = [A::ZERO; LANES];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
         for (a, b) in a.iter().zip(b) {
             lanes = std::array::from_fn(|i| a[i].fma::<I>(b[i], lanes[i]));
         }
@@ -129,28 +109,10 @@ impl<A: Real> Job for Dot<'_, A> {
         }
         join(lanes)
     }
-}
 
-struct AddScaled<'a, A>(&'a mut [A], A, &'a [A]);
-
-impl<A: Real> Job for AddScaled<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (to, x) in self.0.iter_mut().zip(self.2) {
-            *to = self.1.fma::<I>(*x, *to);
-        }
-    }
-}
-
-struct Max<'a, A>(&'a [A], A);
-
-impl<A: Real> Job for Max<'_, A> {
-    type Output = A;
-    #[inline(always)]
-    fn run<I: Isa>(self) -> A {
-        let mut lanes = [self.1; LANES];
-        let (chunks, rest) = self.0.as_chunks::<LANES>();
+    fn max_by_lanes<I: Isa, A: Real>(x: &[A], first: A) -> A {
+        let mut lanes = [first; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
             for (lane, x) in lanes.iter_mut().zip(chunk) {
                 *lane = larger(*lane, *x);
@@ -159,18 +121,27 @@ impl<A: Real> Job for Max<'_, A> {
         for (lane, x) in lanes.iter_mut().zip(rest) {
             *lane = larger(*lane, *x);
         }
-        lanes.into_iter().fold(self.1, larger)
+        lanes.into_iter().fold(first, larger)
     }
-}
 
-struct Add<'a, A>(&'a mut [A], &'a [A]);
+    /// `to += factor·x`, element by element.
+    pub(crate) fn add_scaled<I: Isa, A: Real>(to: &mut [A], factor: A, x: &[A]) {
+        for (to, x) in to.iter_mut().zip(x) {
+            *to = factor.fma::<I>(*x, *to);
+        }
+    }
 
-impl<A: Real> Job for Add<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (to, x) in self.0.iter_mut().zip(self.1) {
+    /// `to += x`, element by element.
+    pub(crate) fn add<I: Isa, A: Real>(to: &mut [A], x: &[A]) {
+        for (to, x) in to.iter_mut().zip(x) {
             *to += *x;
+        }
+    }
+
+    /// `to = to·x`, element by element.
+    pub(crate) fn multiply<I: Isa, A: Real>(to: &mut [A], x: &[A]) {
+        for (to, x) in to.iter_mut().zip(x) {
+            *to *= *x;
         }
     }
 }

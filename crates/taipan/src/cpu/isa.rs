@@ -1,13 +1,13 @@
 //! Instruction sets, chosen at run time.
 //!
 //! Vector code is written once, as plain loops over scalar functions that are all
-//! `#[inline(always)]`. [`dispatch`] instantiates such a [`Job`] inside a function compiled for
-//! each instruction set, where the optimiser turns the loops into that set's vector
-//! instructions, and calls the best one this processor has.
+//! `#[inline(always)]`. [`vectorized!`] instantiates such a function inside one compiled for each
+//! instruction set, where the optimiser turns the loops into that set's vector instructions, and
+//! calls the fastest one this processor has.
 
 use std::sync::OnceLock;
 
-/// An instruction set, as a type: what a [`Job`] is instantiated for.
+/// An instruction set, as a type: what a vectorized function is instantiated for.
 pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// Whether `mul_add` is one instruction; where it is not, it would be a library call.
     const FMA: bool;
@@ -48,6 +48,11 @@ pub(crate) enum Level {
     Avx512,
 }
 
+#[cfg(test)]
+thread_local! {
+    static IN_USE: std::cell::Cell<Option<Level>> = const { std::cell::Cell::new(None) };
+}
+
 impl Level {
     /// The sets this processor has, slowest first.
     pub(crate) fn available() -> Vec<Level> {
@@ -77,6 +82,10 @@ impl Level {
     /// The set in use: the fastest available, or the one named by the environment variable
     /// `TAIPAN_ISA` (`baseline`, `avx2`, `avx512`), which is for measuring and for tests.
     pub(crate) fn current() -> Level {
+        #[cfg(test)]
+        if let Some(level) = IN_USE.get() {
+            return level;
+        }
         static CURRENT: OnceLock<Level> = OnceLock::new();
         *CURRENT.get_or_init(|| {
             let levels = Level::available();
@@ -95,6 +104,15 @@ impl Level {
         })
     }
 
+    /// Run `f`, in whose thread this set, one of [`Level::available`], is the one in use.
+    #[cfg(test)]
+    pub(crate) fn while_in_use<R>(self, f: impl FnOnce() -> R) -> R {
+        let before = IN_USE.replace(Some(self));
+        let result = f();
+        IN_USE.set(before);
+        result
+    }
+
     /// The name `TAIPAN_ISA` takes.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -107,42 +125,47 @@ impl Level {
     }
 }
 
-/// Work that can be compiled for any instruction set. `run` and all it calls must be
-/// `#[inline(always)]`: what is not inlined is compiled for the baseline only.
-pub(crate) trait Job {
-    /// What the work returns.
-    type Output;
-    /// Do the work.
-    fn run<I: Isa>(self) -> Self::Output;
-}
-
-/// Run `job` with the instruction set in use.
-pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
-    dispatch_on(Level::current(), job)
-}
-
-/// Run `job` with the given instruction set, one of [`Level::available`].
-pub(crate) fn dispatch_on<J: Job>(level: Level, job: J) -> J::Output {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2,fma,f16c")]
-        fn avx2<J: Job>(job: J) -> J::Output {
-            job.run::<Avx2>()
+/// Functions whose loops are compiled for every instruction set. Their first type parameter, `I: Isa`, is the
+/// set in use, which callers do not name; a constant among the parameters comes behind a semicolon. What they call must be `#[inline(always)]`: anything else is compiled
+/// for the baseline only.
+macro_rules! vectorized {
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis fn $name:ident<
+            $I:ident: Isa $(, $T:ident: $bound:ident)* $(; const $C:ident: u8)?
+        >($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)? $body:block
+    )+) => {$(
+        $(#[$attribute])*
+        $visibility fn $name<$($T: $bound,)* $(const $C: u8)?>(
+            $($argument: $type),*
+        ) $(-> $result)? {
+            use $crate::cpu::isa;
+            #[inline(always)]
+            fn body<$I: isa::Isa, $($T: $bound,)* $(const $C: u8)?>(
+                $($argument: $type),*
+            ) $(-> $result)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2<$($T: $bound,)* $(const $C: u8)?>($($argument: $type),*) $(-> $result)? {
+                body::<isa::Avx2, $($T,)* $($C)?>($($argument),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(
+                enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,f16c"
+            )]
+            fn avx512<$($T: $bound,)* $(const $C: u8)?>($($argument: $type),*) $(-> $result)? {
+                body::<isa::Avx512, $($T,)* $($C)?>($($argument),*)
+            }
+            match isa::Level::current() {
+                isa::Level::Baseline => body::<isa::Baseline, $($T,)* $($C)?>($($argument),*),
+                // SAFETY: `Level::current` is one of `Level::available`, which asked the processor.
+                #[cfg(target_arch = "x86_64")]
+                isa::Level::Avx2 => unsafe { avx2::<$($T,)* $($C)?>($($argument),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                isa::Level::Avx512 => unsafe { avx512::<$($T,)* $($C)?>($($argument),*) },
+            }
         }
-        #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,f16c")]
-        fn avx512<J: Job>(job: J) -> J::Output {
-            job.run::<Avx512>()
-        }
-        match level {
-            Level::Baseline => job.run::<Baseline>(),
-            // SAFETY: `level` is one of `Level::available`, which asked the processor.
-            Level::Avx2 => unsafe { avx2(job) },
-            // SAFETY: as above.
-            Level::Avx512 => unsafe { avx512(job) },
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    match level {
-        Level::Baseline => job.run::<Baseline>(),
-    }
+    )+};
 }
+pub(crate) use vectorized;

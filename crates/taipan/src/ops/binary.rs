@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
@@ -252,7 +252,7 @@ impl Layout {
                     }
                 }
                 let [x, y] = &mut wide;
-                dispatch(Arithmetic(op, &mut x[..out.len()], &y[..out.len()]));
+                arithmetic(op, &mut x[..out.len()], &y[..out.len()]);
                 T::narrow(&x[..out.len()], out);
             });
         });
@@ -306,20 +306,16 @@ impl Kernel for Broadcast {
     }
 }
 
-/// `x = x op y`
-struct Arithmetic<'a, A>(Binary, &'a mut [A], &'a [A]);
+#[inline(always)]
+fn zip<A: Real>(x: &mut [A], y: &[A], f: impl Fn(A, A) -> A) {
+    for (x, y) in x.iter_mut().zip(y) {
+        *x = f(*x, *y);
+    }
+}
 
-impl<A: Real> Job for Arithmetic<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        #[inline(always)]
-        fn zip<A: Real>(x: &mut [A], y: &[A], f: impl Fn(A, A) -> A) {
-            for (x, y) in x.iter_mut().zip(y) {
-                *x = f(*x, *y);
-            }
-        }
-        let Arithmetic(op, x, y) = self;
+vectorized! {
+    /// `x = x op y`
+    fn arithmetic<I: Isa, A: Real>(op: Binary, x: &mut [A], y: &[A]) {
         match op {
             Binary::Add => zip(x, y, |x, y| x + y),
             Binary::Sub => zip(x, y, |x, y| x - y),

@@ -6,7 +6,7 @@ use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold::{self, LANES};
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
@@ -221,7 +221,7 @@ impl<A: Real> Row<A> {
         // Of nothing but −∞, the sum is 0 whatever it is relative to.
         let relative_to = if max == A::NEG_INFINITY { A::ZERO } else { max };
         let before = if self.max == max { self.sum } else { self.sum * exp(self.max - max) };
-        self.sum = before + dispatch(SumOfExp(logits, relative_to));
+        self.sum = before + sum_of_exp(logits, relative_to);
         self.max = max;
         if let Some(logit) = (target as usize).checked_sub(first).and_then(|i| logits.get(i)) {
             self.logit = *logit;
@@ -231,7 +231,7 @@ impl<A: Real> Row<A> {
     /// The gradient in place of the logits of the classes from `first` on; 0 without a target.
     pub(super) fn grad(&self, first: usize, logits: &mut [A], target: Option<u32>, scale: A) {
         let Some(target) = target else { return logits.fill(A::ZERO) };
-        dispatch(ScaledExp(logits, self.max, scale / self.sum));
+        scaled_exp(logits, self.max, scale / self.sum);
         if let Some(x) = (target as usize).checked_sub(first).and_then(|i| logits.get_mut(i)) {
             *x = *x - scale;
         }
@@ -247,7 +247,7 @@ pub(super) fn store<A: Real>(
 ) {
     let counts = |target: &&u32| Some(**target) != ignore;
     let mut losses = vec![A::ZERO; rows.len()];
-    dispatch(Losses(rows, &mut losses));
+    losses_of(rows, &mut losses);
     for (loss, target) in losses.iter_mut().zip(targets) {
         *loss = if counts(&target) { *loss } else { A::ZERO };
     }
@@ -267,60 +267,36 @@ pub(super) fn scale<A: Real>(count: &View<&CpuBuffer>, dy: &View<&CpuBuffer>) ->
     dy.of::<A>()[0] / count.of::<A>()[0]
 }
 
-fn exp<A: Real>(x: A) -> A {
-    struct Exp<A>(A);
-    impl<A: Real> Job for Exp<A> {
-        type Output = A;
-        #[inline(always)]
-        fn run<I: Isa>(self) -> A {
-            self.0.exp::<I>()
-        }
+vectorized! {
+    fn exp<I: Isa, A: Real>(x: A) -> A {
+        x.exp::<I>()
     }
-    dispatch(Exp(x))
-}
 
-/// `Σ exp(x − max)`
-struct SumOfExp<'a, A>(&'a [A], A);
-
-impl<A: Real> Job for SumOfExp<'_, A> {
-    type Output = A;
-    #[inline(always)]
-    fn run<I: Isa>(self) -> A {
+    /// `Σ exp(x − max)`
+    fn sum_of_exp<I: Isa, A: Real>(x: &[A], max: A) -> A {
         let mut lanes = [A::ZERO; LANES];
-        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
             for (lane, x) in lanes.iter_mut().zip(chunk) {
-                *lane += (*x - self.1).exp::<I>();
+                *lane += (*x - max).exp::<I>();
             }
         }
         for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane += (*x - self.1).exp::<I>();
+            *lane += (*x - max).exp::<I>();
         }
         fold::join(lanes)
     }
-}
 
-/// `x = exp(x − max)·factor`
-struct ScaledExp<'a, A>(&'a mut [A], A, A);
-
-impl<A: Real> Job for ScaledExp<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for x in self.0 {
-            *x = (*x - self.1).exp::<I>() * self.2;
+    /// `x = exp(x − max)·factor`
+    fn scaled_exp<I: Isa, A: Real>(x: &mut [A], max: A, factor: A) {
+        for x in x {
+            *x = (*x - max).exp::<I>() * factor;
         }
     }
-}
 
-/// `ln sum + (max − logit)` of each row.
-struct Losses<'a, A>(&'a [Row<A>], &'a mut [A]);
-
-impl<A: Real> Job for Losses<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (row, loss) in self.0.iter().zip(self.1) {
+    /// `ln sum + (max − logit)` of each row.
+    fn losses_of<I: Isa, A: Real>(rows: &[Row<A>], losses: &mut [A]) {
+        for (row, loss) in rows.iter().zip(losses) {
             *loss = row.sum.ln::<I>() + (row.max - row.logit);
         }
     }

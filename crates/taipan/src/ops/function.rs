@@ -1,7 +1,7 @@
 //! Functions of one number with their slopes, over slices: what activations and element-wise
 //! operations are made of.
 
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::{Isa, vectorized};
 use crate::dtype::Real;
 
 /// What [`linear`](crate::linear) applies to `A·W + bias`.
@@ -154,20 +154,20 @@ impl Function {
     pub(crate) fn value<A: Real>(self, x: &mut [A]) {
         match self {
             Function::Activation(Activation::None) => {}
-            Function::Activation(Activation::Relu) => dispatch(Value(Relu, x)),
-            Function::Activation(Activation::Gelu) => dispatch(Value(Gelu, x)),
-            Function::Activation(Activation::GeluErf) => dispatch(Value(GeluErf, x)),
-            Function::Activation(Activation::Silu) => dispatch(Value(Silu, x)),
-            Function::Activation(Activation::Sigmoid) => dispatch(Value(Sigmoid, x)),
-            Function::Activation(Activation::Tanh) => dispatch(Value(Tanh, x)),
+            Function::Activation(Activation::Relu) => values::<Relu, A>(x),
+            Function::Activation(Activation::Gelu) => values::<Gelu, A>(x),
+            Function::Activation(Activation::GeluErf) => values::<GeluErf, A>(x),
+            Function::Activation(Activation::Silu) => values::<Silu, A>(x),
+            Function::Activation(Activation::Sigmoid) => values::<Sigmoid, A>(x),
+            Function::Activation(Activation::Tanh) => values::<Tanh, A>(x),
             Function::Neg => x.iter_mut().for_each(|x| *x = -*x),
             Function::Scale(factor) => x.iter_mut().for_each(|x| *x *= A::of(factor)),
-            Function::Exp => dispatch(Value(Exp, x)),
-            Function::Expm1 => dispatch(Value(Expm1, x)),
-            Function::Log => dispatch(Value(Log, x)),
-            Function::Log1p => dispatch(Value(Log1p, x)),
-            Function::Sqrt => dispatch(Value(Sqrt, x)),
-            Function::Softplus => dispatch(Value(Softplus, x)),
+            Function::Exp => values::<Exp, A>(x),
+            Function::Expm1 => values::<Expm1, A>(x),
+            Function::Log => values::<Log, A>(x),
+            Function::Log1p => values::<Log1p, A>(x),
+            Function::Sqrt => values::<Sqrt, A>(x),
+            Function::Softplus => values::<Softplus, A>(x),
         }
     }
 
@@ -183,22 +183,22 @@ impl Function {
     pub(crate) fn slope<A: Real>(self, kept: &[A], dy: &[A], dx: &mut [A]) {
         match self {
             Function::Activation(Activation::None) => dx.copy_from_slice(dy),
-            Function::Activation(Activation::Relu) => dispatch(Slope(Relu, kept, dy, dx)),
-            Function::Activation(Activation::Gelu) => dispatch(Slope(Gelu, kept, dy, dx)),
-            Function::Activation(Activation::GeluErf) => dispatch(Slope(GeluErf, kept, dy, dx)),
-            Function::Activation(Activation::Silu) => dispatch(Slope(Silu, kept, dy, dx)),
-            Function::Activation(Activation::Sigmoid) => dispatch(Slope(Sigmoid, kept, dy, dx)),
-            Function::Activation(Activation::Tanh) => dispatch(Slope(Tanh, kept, dy, dx)),
+            Function::Activation(Activation::Relu) => slopes::<Relu, A>(kept, dy, dx),
+            Function::Activation(Activation::Gelu) => slopes::<Gelu, A>(kept, dy, dx),
+            Function::Activation(Activation::GeluErf) => slopes::<GeluErf, A>(kept, dy, dx),
+            Function::Activation(Activation::Silu) => slopes::<Silu, A>(kept, dy, dx),
+            Function::Activation(Activation::Sigmoid) => slopes::<Sigmoid, A>(kept, dy, dx),
+            Function::Activation(Activation::Tanh) => slopes::<Tanh, A>(kept, dy, dx),
             Function::Neg | Function::Scale(_) => {
                 dx.copy_from_slice(dy);
                 self.value(dx);
             }
-            Function::Exp => dispatch(Slope(Exp, kept, dy, dx)),
-            Function::Expm1 => dispatch(Slope(Expm1, kept, dy, dx)),
-            Function::Log => dispatch(Slope(Log, kept, dy, dx)),
-            Function::Log1p => dispatch(Slope(Log1p, kept, dy, dx)),
-            Function::Sqrt => dispatch(Slope(Sqrt, kept, dy, dx)),
-            Function::Softplus => dispatch(Slope(Softplus, kept, dy, dx)),
+            Function::Exp => slopes::<Exp, A>(kept, dy, dx),
+            Function::Expm1 => slopes::<Expm1, A>(kept, dy, dx),
+            Function::Log => slopes::<Log, A>(kept, dy, dx),
+            Function::Log1p => slopes::<Log1p, A>(kept, dy, dx),
+            Function::Sqrt => slopes::<Sqrt, A>(kept, dy, dx),
+            Function::Softplus => slopes::<Softplus, A>(kept, dy, dx),
         }
     }
 }
@@ -213,25 +213,14 @@ trait Scalar {
     }
 }
 
-struct Value<'a, F, A>(F, &'a mut [A]);
-
-impl<F: Scalar, A: Real> Job for Value<'_, F, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for x in self.1 {
+vectorized! {
+    fn values<I: Isa, F: Scalar, A: Real>(x: &mut [A]) {
+        for x in x {
             *x = F::value::<I, A>(*x);
         }
     }
-}
 
-struct Slope<'a, F, A>(F, &'a [A], &'a [A], &'a mut [A]);
-
-impl<F: Scalar, A: Real> Job for Slope<'_, F, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Slope(_, kept, dy, dx) = self;
+    fn slopes<I: Isa, F: Scalar, A: Real>(kept: &[A], dy: &[A], dx: &mut [A]) {
         for ((dx, dy), kept) in dx.iter_mut().zip(dy).zip(kept) {
             *dx = F::grad::<I, A>(*kept, *dy);
         }

@@ -4,7 +4,7 @@ use super::function::{self, Activation, Function};
 use super::unary::map;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Result, ensure};
@@ -81,7 +81,7 @@ impl Kernel for Gated {
             map(x, gate, outputs[0].of_mut::<T>(), |x, gate, y| {
                 y.copy_from_slice(gate);
                 self.0.value(y);
-                dispatch(Multiply(y, x));
+                fold::multiply(y, x);
             })
         });
         Ok(())
@@ -143,25 +143,12 @@ impl GatedGrad {
             self.0.value(open);
             fill_wide(dx, &mut out, |dx| {
                 dx.copy_from_slice(dy);
-                dispatch(Multiply(dx, open));
+                fold::multiply(dx, open);
             });
             product.copy_from_slice(dy);
-            dispatch(Multiply(product, x));
+            fold::multiply(product, x);
             open.copy_from_slice(gate);
             fill_wide(dgate, &mut out, |dgate| self.0.slope_at(open, product, dgate));
-        }
-    }
-}
-
-/// `to = to ⊙ x`
-struct Multiply<'a, A>(&'a mut [A], &'a [A]);
-
-impl<A: Real> Job for Multiply<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (to, x) in self.0.iter_mut().zip(self.1) {
-            *to *= *x;
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Element, Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
@@ -212,15 +212,15 @@ impl RmsNorm {
                 let mut row = widened(&x[at.clone()], &mut wide);
                 if let Some(residual) = residual {
                     let residual = widened(&residual[at], &mut other);
-                    dispatch(Sum(row, residual, &mut out));
+                    sum(row, residual, &mut out);
                     R::narrow(&out, &mut s[i * n..(i + 1) * n]);
                     row = &out;
                 }
-                let scale = self.rstd(row);
+                let row_rstd = self.rstd(row);
                 if let Some(rstd) = rstd.get_mut(i) {
-                    *rstd = scale;
+                    *rstd = row_rstd;
                 }
-                fill_wide(y, &mut other, |y| dispatch(Scale { s: row, rstd: scale, weight, y }));
+                fill_wide(y, &mut other, |y| scale(row, row_rstd, weight, y));
             }
         });
     }
@@ -358,15 +358,16 @@ impl RmsNormGrad {
                 let dy = widened(&dy[at.clone()], &mut wide);
                 let s = widened(&s[at.clone()], &mut other);
                 let rstd = rstd[row];
-                dispatch(Unit { dy, s, weight, rstd, unit: &mut unit, dunit: &mut dunit, dweight });
-                let mean = fold::dot(&unit, &dunit) / T::Acc::of(n as f64);
-                dispatch(Project { unit: &unit, dunit: &mut dunit, mean, rstd });
+                let (unit, dunit) = (&mut unit, &mut dunit);
+                unit_grad(GradRow { dy, s, weight, rstd, unit, dunit, dweight });
+                let mean = fold::dot(unit, dunit) / T::Acc::of(n as f64);
+                project(unit, dunit, mean, rstd);
                 if let Some(upstream) = upstream {
-                    fold::add(&mut dunit, widened(&upstream[at], &mut wide));
+                    fold::add(dunit, widened(&upstream[at], &mut wide));
                 }
-                R::narrow(&dunit, ds);
+                R::narrow(dunit, ds);
                 if let Some(dx) = dx.get_mut(i * n..(i + 1) * n) {
-                    T::narrow(&dunit, dx);
+                    T::narrow(dunit, dx);
                 }
             }
         });
@@ -377,39 +378,8 @@ impl RmsNormGrad {
     }
 }
 
-/// `out = a + b`
-struct Sum<'a, A>(&'a [A], &'a [A], &'a mut [A]);
-
-impl<A: Real> Job for Sum<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for ((out, a), b) in self.2.iter_mut().zip(self.0).zip(self.1) {
-            *out = *a + *b;
-        }
-    }
-}
-
-/// `y = s·rstd ⊙ weight`
-struct Scale<'a, A> {
-    s: &'a [A],
-    rstd: A,
-    weight: &'a [A],
-    y: &'a mut [A],
-}
-
-impl<A: Real> Job for Scale<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for ((y, s), weight) in self.y.iter_mut().zip(self.s).zip(self.weight) {
-            *y = *s * self.rstd * *weight;
-        }
-    }
-}
-
-/// `unit = ŝ = s·rstd`, `dunit = dy ⊙ weight`, `dweight += dy ⊙ ŝ`
-struct Unit<'a, A> {
+/// What a row of the gradient is computed from, and what becomes of it.
+struct GradRow<'a, A> {
     dy: &'a [A],
     s: &'a [A],
     weight: &'a [A],
@@ -419,36 +389,38 @@ struct Unit<'a, A> {
     dweight: &'a mut [A],
 }
 
-impl<A: Real> Job for Unit<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let n = self.dy.len();
-        let (dy, s, weight) = (self.dy, &self.s[..n], &self.weight[..n]);
-        let (unit, dunit) = (&mut self.unit[..n], &mut self.dunit[..n]);
-        let dweight = &mut self.dweight[..n];
+vectorized! {
+    /// `out = a + b`
+    fn sum<I: Isa, A: Real>(a: &[A], b: &[A], out: &mut [A]) {
+        for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+            *out = *a + *b;
+        }
+    }
+
+    /// `y = s·rstd ⊙ weight`
+    fn scale<I: Isa, A: Real>(s: &[A], rstd: A, weight: &[A], y: &mut [A]) {
+        for ((y, s), weight) in y.iter_mut().zip(s).zip(weight) {
+            *y = *s * rstd * *weight;
+        }
+    }
+
+    /// `unit = ŝ = s·rstd`, `dunit = dy ⊙ weight`, `dweight += dy ⊙ ŝ`
+    fn unit_grad<I: Isa, A: Real>(row: GradRow<A>) {
+        let n = row.dy.len();
+        let (dy, s, weight) = (row.dy, &row.s[..n], &row.weight[..n]);
+        let (unit, dunit) = (&mut row.unit[..n], &mut row.dunit[..n]);
+        let dweight = &mut row.dweight[..n];
         for i in 0..n {
-            unit[i] = s[i] * self.rstd;
+            unit[i] = s[i] * row.rstd;
             dunit[i] = dy[i] * weight[i];
             dweight[i] = dy[i].fma::<I>(unit[i], dweight[i]);
         }
     }
-}
 
-/// `dunit = rstd·(dunit − unit·mean)`
-struct Project<'a, A> {
-    unit: &'a [A],
-    dunit: &'a mut [A],
-    mean: A,
-    rstd: A,
-}
-
-impl<A: Real> Job for Project<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (dunit, unit) in self.dunit.iter_mut().zip(self.unit) {
-            *dunit = self.rstd * (-*unit).fma::<I>(self.mean, *dunit);
+    /// `dunit = rstd·(dunit − unit·mean)`
+    fn project<I: Isa, A: Real>(unit: &[A], dunit: &mut [A], mean: A, rstd: A) {
+        for (dunit, unit) in dunit.iter_mut().zip(unit) {
+            *dunit = rstd * (-*unit).fma::<I>(mean, *dunit);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::topk::TopK;
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::math::Math;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::cpu::threefry::threefry;
@@ -178,29 +178,25 @@ impl Draw {
                 None => numbers.iter_mut().zip(first as u32..).for_each(|(to, j)| *to = j),
             }
             let sharpness = T::Acc::of(self.sharpness);
-            dispatch(Scores { x: wide, tokens: numbers, key: self.key, row, most, sharpness });
+            add_noise(wide, numbers, self.key, row, [most, sharpness]);
         };
         fold::first_largest(x.len(), scores).1
     }
 }
 
-/// `x = (x − most)·sharpness + noise`
-struct Scores<'a, A> {
-    x: &'a mut [A],
-    tokens: &'a [u32],
-    key: [u32; 2],
-    row: u32,
-    most: A,
-    sharpness: A,
-}
-
-impl<A: Real> Job for Scores<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (x, token) in self.x.iter_mut().zip(self.tokens) {
-            let noise = gumbel::<I>(threefry(self.key, [*token, self.row])[0]);
-            *x = (*x - self.most) * self.sharpness + A::of(noise as f64);
+vectorized! {
+    /// `x = (x − most)·sharpness + noise`, where the noise of a token follows from `key`, its number and the row.
+    fn add_noise<I: Isa, A: Real>(
+        x: &mut [A],
+        tokens: &[u32],
+        key: [u32; 2],
+        row: u32,
+        scale: [A; 2],
+    ) {
+        let [most, sharpness] = scale;
+        for (x, token) in x.iter_mut().zip(tokens) {
+            let noise = gumbel::<I>(threefry(key, [*token, row])[0]);
+            *x = (*x - most) * sharpness + A::of(noise as f64);
         }
     }
 }

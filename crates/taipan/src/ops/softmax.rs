@@ -3,7 +3,7 @@
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
@@ -53,7 +53,7 @@ impl Kernel for Softmax {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             for_rows(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), n, |row, _| {
                 let max = fold::max(row).unwrap_or(<T as Float>::Acc::ZERO);
-                dispatch(ExpOfDifference(row, max));
+                exp_of_difference(row, max);
                 let scale = <T as Float>::Acc::ONE / fold::sum(row);
                 row.iter_mut().for_each(|x| *x *= scale);
             })
@@ -161,15 +161,11 @@ fn for_rows<T: Float>(
     });
 }
 
-/// `x = exp(x − max)`
-struct ExpOfDifference<'a, A>(&'a mut [A], A);
-
-impl<A: Real> Job for ExpOfDifference<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for x in self.0 {
-            *x = (*x - self.1).exp::<I>();
+vectorized! {
+    /// `x = exp(x − max)`
+    fn exp_of_difference<I: Isa, A: Real>(x: &mut [A], max: A) {
+        for x in x {
+            *x = (*x - max).exp::<I>();
         }
     }
 }

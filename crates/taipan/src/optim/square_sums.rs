@@ -1,7 +1,7 @@
 //! The squares of many tensors' elements, summed in blocks.
 
 use crate::cpu::fold::{LANES, join};
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::math::Math;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
@@ -89,18 +89,14 @@ impl Kernel for SquareSums {
 fn square_sums<T: Float>(x: &[T], sums: &mut [f64]) {
     let mut wide = [T::Acc::ZERO; CPU_BLOCK];
     for (sum, x) in sums.iter_mut().zip(x.chunks(CPU_BLOCK)) {
-        *sum = dispatch(SquareSum(widened(x, &mut wide[..x.len()])));
+        *sum = square_sum(widened(x, &mut wide[..x.len()]));
     }
 }
 
-struct SquareSum<'a, A>(&'a [A]);
-
-impl<A: Real> Job for SquareSum<'_, A> {
-    type Output = f64;
-    #[inline(always)]
-    fn run<I: Isa>(self) -> f64 {
+vectorized! {
+    fn square_sum<I: Isa, A: Real>(x: &[A]) -> f64 {
         let mut lanes = [0f64; LANES];
-        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
             lanes = std::array::from_fn(|i| add_square::<I, A>(chunk[i], lanes[i]));
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::DType;
 use crate::cpu::CpuBuffer;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
@@ -187,30 +187,25 @@ fn update_piece<T: Float, G: Float<Acc = T::Acc>>(
         match &mut piece.master {
             Some(master) => {
                 let theta = &mut master[at];
-                dispatch(Block { rule, grad, theta, m, v });
+                update_block(rule, grad, theta, m, v);
                 T::narrow(theta, parameter);
             }
             None => {
                 let theta = T::as_acc_mut(parameter).expect("a parameter without master is wide");
-                dispatch(Block { rule, grad, theta, m, v });
+                update_block(rule, grad, theta, m, v);
             }
         }
     }
 }
 
-struct Block<'a, A> {
-    rule: Rule<A>,
-    grad: &'a [A],
-    theta: &'a mut [A],
-    m: &'a mut [A],
-    v: &'a mut [A],
-}
-
-impl<A: Real> Job for Block<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Block { rule, grad, theta, m, v } = self;
+vectorized! {
+    fn update_block<I: Isa, A: Real>(
+        rule: Rule<A>,
+        grad: &[A],
+        theta: &mut [A],
+        m: &mut [A],
+        v: &mut [A],
+    ) {
         for (((theta, m), v), grad) in theta.iter_mut().zip(m).zip(v).zip(grad) {
             let g = rule.factor * *grad;
             *m = rule.beta1.fma::<I>(*m, rule.gain1 * g);

@@ -22,7 +22,7 @@ use rayon::prelude::*;
 
 use self::micro::{LANES_MAX, Micro, TILE_MAX};
 use crate::cpu::CpuBuffer;
-use crate::cpu::isa::{Isa, Job, Level, dispatch};
+use crate::cpu::isa::{Level, vectorized};
 use crate::cpu::prefetch::prefetch;
 use crate::dtype::{Float, Real, widened};
 use crate::error::Result;
@@ -387,29 +387,21 @@ impl<A: Real> Strip<'_, A> {
 /// Add each lane of the packed panels, summed over the depth, to `sums`; nothing if that is empty.
 fn add_depth<A: Real>(packed: &[A], panel_len: usize, width: usize, sums: &mut [A]) {
     for (panel, sums) in packed.chunks(panel_len).zip(sums.chunks_mut(width)) {
-        dispatch(AddDepth { panel, width, sums });
+        add_panel(panel, width, sums);
     }
 }
 
-struct AddDepth<'a, A> {
-    panel: &'a [A],
-    width: usize,
-    sums: &'a mut [A],
-}
-
-impl<A: Real> Job for AddDepth<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
+vectorized! {
+    fn add_panel<I: Isa, A: Real>(panel: &[A], width: usize, sums: &mut [A]) {
         // A block's sums first, then theirs: the error grows with neither alone.
         let mut block = [A::ZERO; LANES_MAX];
-        let block = &mut block[..self.width];
-        for step in self.panel.chunks_exact(self.width) {
+        let block = &mut block[..width];
+        for step in panel.chunks_exact(width) {
             for (sum, x) in block.iter_mut().zip(step) {
                 *sum += *x;
             }
         }
-        for (sum, x) in self.sums.iter_mut().zip(block) {
+        for (sum, x) in sums.iter_mut().zip(block) {
             *sum += *x;
         }
     }

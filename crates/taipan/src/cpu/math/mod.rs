@@ -1,7 +1,7 @@
 //! Elementary functions that vectorise, of known accuracy.
 //!
 //! Each is a scalar function without branches, calls, tables or conversions from floating point
-//! to integers, so that a loop over it inside a [`Job`](super::isa::Job) becomes vector code. In
+//! to integers, so that a loop over it inside a vectorized function becomes vector code. In
 //! `f32` all are within 2 ulp of the true value, with or without fused multiply-add: this was
 //! checked for each of the 2³² arguments, and the tests check a sample. In `f64` they are within
 //! 4 ulp on the sample of the tests; there the logarithms and `erf` are calls of `libm`, which do

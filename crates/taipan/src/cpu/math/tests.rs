@@ -1,5 +1,5 @@
 use super::Math;
-use crate::cpu::isa::{Isa, Job, Level, dispatch_on};
+use crate::cpu::isa::{Level, vectorized};
 
 #[derive(Clone, Copy, Debug)]
 enum Function {
@@ -16,15 +16,9 @@ use Function::*;
 
 const ALL: [Function; 8] = [Exp, ExpM1, Ln, Ln1p, Tanh, Sigmoid, Softplus, Erf];
 
-/// A function over a slice, as the kernels apply it.
-struct Map<'a, T>(Function, &'a [T], &'a mut [T]);
-
-impl<T: Math> Job for Map<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Map(function, input, output) = self;
+vectorized! {
+    /// A function over a slice, as the kernels apply it.
+    fn map<I: Isa, T: Math>(function: Function, input: &[T], output: &mut [T]) {
         macro_rules! map {
             ($name:ident) => {
                 for (y, x) in output.iter_mut().zip(input) {
@@ -44,11 +38,18 @@ impl<T: Math> Job for Map<'_, T> {
             Erf => map!(erf),
         }
     }
+
+    /// 2ˣ in its two forms: 2ˣ of x ≤ 0, and the parts of any 2ˣ.
+    fn powers_of_two<I: Isa, T: Math>(input: &[T], output: &mut [(T, (T, T))]) {
+        for (x, (y, parts)) in input.iter().zip(output) {
+            (*y, *parts) = (x.exp2_nonpositive::<I>(), x.exp2_parts::<I>());
+        }
+    }
 }
 
 fn apply<T: Math>(level: Level, function: Function, input: &[T]) -> Vec<T> {
     let mut output = input.to_vec();
-    dispatch_on(level, Map(function, input, &mut output));
+    level.while_in_use(|| map(function, input, &mut output));
     output
 }
 
@@ -185,23 +186,9 @@ fn special_values() {
     }
 }
 
-/// 2ˣ in its two forms: 2ˣ of x ≤ 0, and the parts of any 2ˣ.
-struct PowersOfTwo<'a, T>(&'a [T], &'a mut [(T, (T, T))]);
-
-impl<T: Math> Job for PowersOfTwo<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (x, (y, parts)) in self.0.iter().zip(self.1) {
-            (*y, *parts) = (x.exp2_nonpositive::<I>(), x.exp2_parts::<I>());
-        }
-    }
-}
-
 /// Close to 2ˣ, and 2ˣ - 1 from the parts, for normal results; beyond them 0 and infinity.
 #[test]
-fn powers_of_two() {
+fn powers_of_two_are_exact() {
     // Through 0 in steps of 2⁻¹⁰, and towards it.
     let plain = (-200_000..200_000).map(|i| f64::from(i) / 1024.0);
     let tiny = (1..40).flat_map(|i| [2.0_f64.powi(-i), -1.7 * 2.0_f64.powi(-i)]);
@@ -209,7 +196,7 @@ fn powers_of_two() {
     for level in Level::available() {
         let singles: Vec<f32> = input.iter().map(|x| *x as f32).collect();
         let mut output = vec![(0.0, (0.0, 0.0)); singles.len()];
-        dispatch_on(level, PowersOfTwo(&singles, &mut output));
+        level.while_in_use(|| powers_of_two(&singles, &mut output));
         for (x, (y, (power, m))) in singles.iter().zip(output) {
             let (wide, value) = (f64::from(*x), (1.0 + m) * power);
             let (want, want_m1) = (libm::exp2(wide), libm::expm1(wide * std::f64::consts::LN_2));
@@ -223,7 +210,7 @@ fn powers_of_two() {
             assert!(wide <= 128.0 || value == f32::INFINITY, "{what}");
         }
         let mut output = vec![(0.0, (0.0, 0.0)); input.len()];
-        dispatch_on(level, PowersOfTwo(&input, &mut output));
+        level.while_in_use(|| powers_of_two(&input, &mut output));
         for (x, (y, (power, m))) in input.iter().zip(output) {
             let want = libm::exp2(*x);
             let what = format!("2^{x:e} on {level:?}: {y:e}, {power:e} and {m:e}, not {want:e}");
@@ -231,10 +218,10 @@ fn powers_of_two() {
             assert!(*x > 0.0 || error_f64(y, want) <= 4, "{what}");
         }
         let mut output = [(0.0, (0.0, 0.0)); 35];
-        dispatch_on(level, PowersOfTwo(&[f32::NAN; 35], &mut output));
+        level.while_in_use(|| powers_of_two(&[f32::NAN; 35], &mut output));
         assert!(output.iter().all(|(y, (power, m))| y.is_nan() && ((1.0 + m) * power).is_nan()));
         let mut output = [(0.0, (0.0, 0.0)); 2];
-        dispatch_on(level, PowersOfTwo(&[-2000.0, 2000.0], &mut output));
+        level.while_in_use(|| powers_of_two(&[-2000.0, 2000.0], &mut output));
         assert_eq!((output[0].0, output[0].1.0, output[1].1.0), (0.0, 0.0, f64::INFINITY));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{OP, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, fill_wide, widened};
 use crate::error::Result;
@@ -94,7 +94,7 @@ impl<T: Float> Texts<'_, T> {
             Some(bias) => pre.copy_from_slice(&bias[channels.clone()]),
             None => pre.fill(T::Acc::ZERO),
         }
-        dispatch(AddTaps { sums: pre, taps, rows });
+        add_taps(pre, taps, rows);
     }
 
     pub(super) fn forward(&self, function: Function, y: &mut [T], next: &mut [T]) {
@@ -209,7 +209,7 @@ impl<T: Float> Texts<'_, T> {
                 function.slope_at(&mut pre[..n], dy, g);
                 if times.contains(&t) {
                     let sums = &mut dtaps[unseen * width..];
-                    dispatch(AddTapGrads { sums, width, rows, g });
+                    add_tap_grads(sums, width, rows, g);
                     fold::add(dbias, g);
                 }
             }
@@ -229,7 +229,7 @@ impl<T: Float> Texts<'_, T> {
                         true => T::widen(&dnext[(i - l) * d..][channels.clone()], sums),
                         false => sums.fill(T::Acc::ZERO),
                     }
-                    dispatch(AddTaps { sums, taps: &newest_first[age], rows: g });
+                    add_taps(sums, &newest_first[age], g);
                 });
             };
             for (i, dx) in grads.dx.chunks_mut(d).enumerate() {
@@ -329,49 +329,30 @@ fn widened_rows<'a, T: Float>(
     rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect()
 }
 
-/// `sums += Σ taps[i] ⊙ rows[i]`
-struct AddTaps<'a, A> {
-    sums: &'a mut [A],
-    taps: &'a [&'a [A]],
-    rows: &'a [&'a [A]],
-}
-
-impl<A: Real> Job for AddTaps<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let n = self.sums.len();
+vectorized! {
+    /// `sums += Σ taps[i] ⊙ rows[i]`
+    fn add_taps<I: Isa, A: Real>(sums: &mut [A], taps: &[&[A]], rows: &[&[A]]) {
+        let n = sums.len();
         // Four at a time: Mamba's. The order of the sum is the same.
-        if let ([a, b, c, d], [p, q, r, s]) = (self.taps, self.rows) {
+        if let ([a, b, c, d], [p, q, r, s]) = (taps, rows) {
             let [a, b, c, d, p, q, r, s] = [a, b, c, d, p, q, r, s].map(|x| &x[..n]);
-            for (i, sum) in self.sums.iter_mut().enumerate() {
+            for (i, sum) in sums.iter_mut().enumerate() {
                 let old = b[i].fma::<I>(q[i], a[i].fma::<I>(p[i], *sum));
                 *sum = d[i].fma::<I>(s[i], c[i].fma::<I>(r[i], old));
             }
             return;
         }
-        for (tap, row) in self.taps.iter().zip(self.rows) {
-            for ((sum, tap), x) in self.sums.iter_mut().zip(*tap).zip(*row) {
+        for (tap, row) in taps.iter().zip(rows) {
+            for ((sum, tap), x) in sums.iter_mut().zip(*tap).zip(*row) {
                 *sum = tap.fma::<I>(*x, *sum);
             }
         }
     }
-}
 
-/// `sums[i] += g ⊙ rows[i]`, the sums being `width` apart.
-struct AddTapGrads<'a, A> {
-    sums: &'a mut [A],
-    width: usize,
-    rows: &'a [&'a [A]],
-    g: &'a [A],
-}
-
-impl<A: Real> Job for AddTapGrads<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (sums, row) in self.sums.chunks_mut(self.width).zip(self.rows) {
-            for ((sum, g), x) in sums.iter_mut().zip(self.g).zip(*row) {
+    /// `sums[i] += g ⊙ rows[i]`, the sums being `width` apart.
+    fn add_tap_grads<I: Isa, A: Real>(sums: &mut [A], width: usize, rows: &[&[A]], g: &[A]) {
+        for (sums, row) in sums.chunks_mut(width).zip(rows) {
+            for ((sum, g), x) in sums.iter_mut().zip(g).zip(*row) {
                 *sum = g.fma::<I>(*x, *sum);
             }
         }

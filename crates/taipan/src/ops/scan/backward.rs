@@ -11,7 +11,7 @@ use super::rule::{Held, ZERO_ORDER, hold, with_rule};
 use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize, gpu};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::threads::{for_pieces, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
@@ -242,23 +242,15 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
                 c,
                 d: d[block],
             };
-            with_rule!(inputs.rule(), RULE => dispatch(Recompute::<_, RULE>(&chunk, &mut again)));
+            with_rule!(inputs.rule(), RULE => recompute::<_, RULE>(&chunk, &mut again));
             if inputs.z.is_some() {
-                dispatch(GateGrad {
-                    chunk: &chunk,
-                    y: &again.y,
-                    z: &z,
-                    dy: &mut dy,
-                    dz: &mut dz_stage,
-                });
+                gate_grad(&chunk, &again.y, &z, &mut dy, &mut dz_stage);
             }
             let (again, sums, grads) = (&mut again, &mut sums, &mut grads);
-            with_rule!(inputs.rule(), RULE => dispatch(Reverse::<_, RULE> {
-                chunk: &chunk, again, dy: &dy, sums, grads
-            }));
+            with_rule!(inputs.rule(), RULE => reverse::<_, RULE>(&chunk, again, &dy, sums, grads));
         }
         if inputs.step == StepSize::Softplus {
-            dispatch(SoftplusGrad(raw.lanes.as_flattened(), grads.ddelta.lanes.as_flattened_mut()));
+            softplus_grad(raw.lanes.as_flattened(), grads.ddelta.lanes.as_flattened_mut());
         }
         for row in grads.ddelta.lanes.chunks(blocks).take(steps.len()) {
             fold::add(sums.ddelta_bias.as_flattened_mut(), row.as_flattened());
@@ -333,14 +325,9 @@ impl<A: Real> Again<A> {
     }
 }
 
-/// From the states before the chunk.
-struct Recompute<'a, A, const RULE: u8>(&'a Chunk<'a, A>, &'a mut Again<A>);
-
-impl<A: Real, const RULE: u8> Job for Recompute<'_, A, RULE> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Recompute(chunk, again) = self;
+vectorized! {
+    /// The states, decays and sums of a chunk, from the states before it.
+    fn recompute<I: Isa, A: Real; const RULE: u8>(chunk: &Chunk<A>, again: &mut Again<A>) {
         let (block, n) = (chunk.block, chunk.n());
         let (rates, inverses) = (&chunk.rates[..n], &chunk.inverses[..n]);
         for t in 0..chunk.steps {
@@ -369,22 +356,15 @@ impl<A: Real, const RULE: u8> Job for Recompute<'_, A, RULE> {
             again.y[t] = y;
         }
     }
-}
 
-/// `dz = dy·y·silu'(z)` and `dy = dy·silu(z)`
-struct GateGrad<'a, A> {
-    chunk: &'a Chunk<'a, A>,
-    y: &'a [Lanes<A>; CHUNK],
-    z: &'a Stage<A>,
-    dy: &'a mut Stage<A>,
-    dz: &'a mut Stage<A>,
-}
-
-impl<A: Real> Job for GateGrad<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let GateGrad { chunk, y, z, dy, dz } = self;
+    /// `dz = dy·y·silu'(z)` and `dy = dy·silu(z)`
+    fn gate_grad<I: Isa, A: Real>(
+        chunk: &Chunk<A>,
+        y: &[Lanes<A>; CHUNK],
+        z: &Stage<A>,
+        dy: &mut Stage<A>,
+        dz: &mut Stage<A>,
+    ) {
         for t in 0..chunk.steps {
             let (z, y) = (z.at(t, chunk.block), &y[t]);
             let (dy, dz) = (dy.at_mut(t, chunk.block), dz.at_mut(t, chunk.block));
@@ -395,35 +375,22 @@ impl<A: Real> Job for GateGrad<'_, A> {
             }
         }
     }
-}
 
-/// `dx = dx·softplus'(x)`
-struct SoftplusGrad<'a, A>(&'a [A], &'a mut [A]);
-
-impl<A: Real> Job for SoftplusGrad<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (x, dx) in self.0.iter().zip(self.1) {
+    /// `dx = dx·softplus'(x)`
+    fn softplus_grad<I: Isa, A: Real>(x: &[A], dx: &mut [A]) {
+        for (x, dx) in x.iter().zip(dx) {
             *dx *= x.sigmoid::<I>();
         }
     }
-}
 
-/// The gradients of a chunk, step by step from its end.
-struct Reverse<'a, A, const RULE: u8> {
-    chunk: &'a Chunk<'a, A>,
-    again: &'a mut Again<A>,
-    dy: &'a Stage<A>,
-    sums: &'a mut Sums<A>,
-    grads: &'a mut Staged<A>,
-}
-
-impl<A: Real, const RULE: u8> Job for Reverse<'_, A, RULE> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Reverse { chunk, again, dy, sums, grads } = self;
+    /// The gradients of a chunk, step by step from its end.
+    fn reverse<I: Isa, A: Real; const RULE: u8>(
+        chunk: &Chunk<A>,
+        again: &mut Again<A>,
+        dy: &Stage<A>,
+        sums: &mut Sums<A>,
+        grads: &mut Staged<A>,
+    ) {
         let (block, n, zeros) = (chunk.block, chunk.n(), [A::ZERO; LANES]);
         let (rates, inverses) = (&chunk.rates[..n], &chunk.inverses[..n]);
         let carry = &mut sums.carry[block * n..][..n];

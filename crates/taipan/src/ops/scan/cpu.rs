@@ -11,7 +11,7 @@ use super::rule::{Rule, inverse, rates_of};
 use super::{CHUNK, Discretization, Optional, SelectiveScan, Sizes, StepSize};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::vectorized;
 use crate::cpu::prefetch::prefetch_for_later;
 use crate::cpu::threads::GRAIN;
 use crate::dtype::{Float, Real};
@@ -309,17 +309,13 @@ impl<A: Real> Chunk<'_, A> {
 /// `Δ` from the staged `delta + delta_bias`, if that is not it already.
 pub(super) fn step_sizes<A: Real>(step: StepSize, delta: &mut Stage<A>) {
     if step == StepSize::Softplus {
-        dispatch(Softplus(delta.lanes.as_flattened_mut()));
+        softplus(delta.lanes.as_flattened_mut());
     }
 }
 
-struct Softplus<'a, A>(&'a mut [A]);
-
-impl<A: Real> Job for Softplus<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for x in self.0 {
+vectorized! {
+    fn softplus<I: Isa, A: Real>(x: &mut [A]) {
+        for x in x {
             *x = x.softplus::<I>();
         }
     }

@@ -10,7 +10,7 @@ use super::rule::{ZERO_ORDER, hold, inverse, rates_of, with_rule};
 use super::{CHUNK, SelectiveScan};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
@@ -103,25 +103,24 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
                 d: d[block],
             };
             let states = &mut states[block * n..][..n];
-            with_rule!(inputs.rule(), RULE => dispatch(Walk::<_, RULE>(&chunk, states, &mut out)));
+            with_rule!(inputs.rule(), RULE => scan_chunk::<_, RULE>(&chunk, states, &mut out));
         }
-        if let Some(gate) = inputs.z {
-            z.load(gate, sizes, &group, &steps);
-            dispatch(Gate(out.lanes.as_flattened_mut(), z.lanes.as_flattened()));
+        if let Some(gate_input) = inputs.z {
+            z.load(gate_input, sizes, &group, &steps);
+            gate(out.lanes.as_flattened_mut(), z.lanes.as_flattened());
         }
         out.store(&mut y[steps]);
     }
     scatter(&states, n, last);
 }
 
-/// The states of a block through a chunk, and the sums that come out.
-struct Walk<'a, A, const RULE: u8>(&'a Chunk<'a, A>, &'a mut [Lanes<A>], &'a mut Stage<A>);
-
-impl<A: Real, const RULE: u8> Job for Walk<'_, A, RULE> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Walk(chunk, states, out) = self;
+vectorized! {
+    /// The states of a block through a chunk, and the sums that come out.
+    fn scan_chunk<I: Isa, A: Real; const RULE: u8>(
+        chunk: &Chunk<A>,
+        states: &mut [Lanes<A>],
+        out: &mut Stage<A>,
+    ) {
         let (block, n) = (chunk.block, chunk.n());
         let (rates, inverses, states) = (&chunk.rates[..n], &chunk.inverses[..n], &mut states[..n]);
         for t in 0..chunk.steps {
@@ -144,16 +143,10 @@ impl<A: Real, const RULE: u8> Job for Walk<'_, A, RULE> {
             *out.at_mut(t, block) = sum;
         }
     }
-}
 
-/// `y = y·silu(z)`
-struct Gate<'a, A>(&'a mut [A], &'a [A]);
-
-impl<A: Real> Job for Gate<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for (y, z) in self.0.iter_mut().zip(self.1) {
+    /// `y = y·silu(z)`
+    fn gate<I: Isa, A: Real>(y: &mut [A], z: &[A]) {
+        for (y, z) in y.iter_mut().zip(z) {
             *y *= SiluParts::new::<I>(*z).value;
         }
     }
@@ -198,10 +191,10 @@ fn one_step<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
         states: last,
         out: out.lanes.as_flattened_mut(),
     };
-    with_rule!(inputs.rule(), RULE => dispatch(ByRule::<_, RULE>(step)));
-    if let Some(gate) = inputs.z {
-        u.load(gate, sizes, &group, &(0..1));
-        dispatch(Gate(out.lanes.as_flattened_mut(), u.lanes.as_flattened()));
+    with_rule!(inputs.rule(), RULE => step_channels::<_, RULE>(step));
+    if let Some(gate_input) = inputs.z {
+        u.load(gate_input, sizes, &group, &(0..1));
+        gate(out.lanes.as_flattened_mut(), u.lanes.as_flattened());
     }
     out.store(&mut y);
 }
@@ -222,13 +215,9 @@ struct OneStep<'a, A> {
     c: &'a [Lanes<A>],
 }
 
-struct ByRule<'a, A, const RULE: u8>(OneStep<'a, A>);
-
-impl<A: Real, const RULE: u8> Job for ByRule<'_, A, RULE> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let OneStep { n, u, size, d, out, rates, states, b, c } = self.0;
+vectorized! {
+    fn step_channels<I: Isa, A: Real; const RULE: u8>(step: OneStep<A>) {
+        let OneStep { n, u, size, d, out, rates, states, b, c } = step;
         let channels = rates.chunks_exact(n).zip(states.chunks_exact_mut(n));
         for ((rates, states), (u, size)) in channels.zip(u.iter().zip(size)) {
             let (whole_rates, rest_rates) = rates.as_chunks::<LANES>();

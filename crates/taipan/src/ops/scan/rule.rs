@@ -2,7 +2,7 @@
 
 use std::f64::consts::LOG2_E;
 
-use crate::cpu::isa::{Isa, Job, dispatch};
+use crate::cpu::isa::{Isa, vectorized};
 use crate::dtype::Real;
 
 /// Below this `a_log`, `exp(Δ·A)` is 1 in any case, and `1/A` could be infinite.
@@ -87,18 +87,10 @@ fn rate<I: Isa, A: Real>(a_log: A) -> A {
     -a_log.exp::<I>() * A::of(LOG2_E)
 }
 
-/// Of each `a_log`, the [`rate`], in its place.
-pub(super) fn rates_of<A: Real>(a_log: &mut [A]) {
-    dispatch(RatesOf(a_log));
-}
-
-struct RatesOf<'a, A>(&'a mut [A]);
-
-impl<A: Real> Job for RatesOf<'_, A> {
-    type Output = ();
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        for a in self.0 {
+vectorized! {
+    /// Of each `a_log`, the [`rate`], in its place.
+    pub(super) fn rates_of<I: Isa, A: Real>(a_log: &mut [A]) {
+        for a in a_log {
             *a = rate::<I, _>(*a);
         }
     }
