@@ -77,7 +77,7 @@ proptest! {
     fn linear_is_the_naive_one(
         (lead, m, k, n) in (vec(0..4usize, 0..3), 0..40usize, 0..70usize, 0..40usize),
         (nk, per_entry, has_bias) in any::<(bool, bool, bool)>(),
-        activation in select(&Activation::ALL[..]),
+        activation in select(Activation::ALL),
         dtype in float(),
         seed in any::<u64>(),
     ) {

@@ -72,6 +72,8 @@ pub(crate) struct Program {
     pub(crate) types: Vec<(&'static str, DType)>,
     /// `const`s of type `u32`.
     pub(crate) consts: Vec<(&'static str, u32)>,
+    /// The bits of the constant `PARAMETER`, an `f32`.
+    pub(crate) parameter: Option<u32>,
     /// The declaration of `Params`.
     pub(crate) params: &'static str,
 }
@@ -104,8 +106,14 @@ impl Program {
             source: source.iter().copied().map(Text).collect(),
             types: types.to_vec(),
             consts: consts.to_vec(),
+            parameter: None,
             params: P::WGSL,
         }
+    }
+
+    /// With the constant `PARAMETER`.
+    pub(crate) fn with_parameter(self, parameter: f64) -> Program {
+        Program { parameter: Some((parameter as f32).to_bits()), ..self }
     }
 
     /// The whole text.
@@ -119,6 +127,9 @@ impl Program {
         }
         for (name, value) in &self.consts {
             let _ = writeln!(text, "const {name}: u32 = {value}u;");
+        }
+        if let Some(bits) = self.parameter {
+            let _ = writeln!(text, "const PARAMETER: f32 = {:e}f;", f32::from_bits(bits));
         }
         text += self.params;
         text += include_str!("prelude.wgsl");

@@ -1,73 +1,7 @@
-// The functions of function.rs: value() and grad() of the one that the header's FUNCTION names.
-// Goes after gpu/math.wgsl and before a kernel. SCALE is done by the kernel, which has the factor.
+// What the functions of function.rs are made of. Goes after gpu/math.wgsl and before a function of the table.
 //
 // Limits are set by select() and not by min() and max(), which may drop a NaN; and since a compiler
 // may assume that there is none, m_keep_nan() brings it back.
-
-const IDENTITY = 0u;
-const RELU = 1u;
-const GELU = 2u;
-const GELU_ERF = 3u;
-const SILU = 4u;
-const SIGMOID = 5u;
-const TANH = 6u;
-const NEG = 7u;
-const EXP = 8u;
-const EXPM1 = 9u;
-const LOG = 10u;
-const LOG1P = 11u;
-const SQRT = 12u;
-const SOFTPLUS = 13u;
-const SCALE = 14u;
-
-// f(x).
-fn value(x: f32) -> f32 {
-    switch FUNCTION {
-        case IDENTITY, default: { return x; }
-        case RELU: { return m_keep_nan(x, select(x, 0.0, x < 0.0)); }
-        case GELU: { return gelu(x); }
-        case GELU_ERF: { return gelu_erf(x); }
-        case SILU: { return silu(x); }
-        case SIGMOID: { return m_sigmoid(x); }
-        case TANH: { return m_tanh(x); }
-        case NEG: { return -x; }
-        case EXP: { return m_exp(x); }
-        case EXPM1: { return m_exp_m1(x); }
-        case LOG: { return m_ln(x); }
-        case LOG1P: { return m_ln_1p(x); }
-        case SQRT: { return m_sqrt(x); }
-        case SOFTPLUS: { return m_softplus(x); }
-    }
-}
-
-// dy·f', from the input or the output, as Function::kept says. An infinite dy stops where the slope
-// of relu is 0.
-fn grad(kept: f32, dy: f32) -> f32 {
-    switch FUNCTION {
-        case IDENTITY, default: { return dy; }
-        case RELU: { return m_keep_nan(kept, select(0.0, dy, kept > 0.0)); }
-        case GELU: { return dy * gelu_slope(kept); }
-        case GELU_ERF: { return dy * gelu_erf_slope(kept); }
-        case SILU: { return dy * silu_slope(kept); }
-        case SIGMOID: { return dy * (kept * (1.0 - kept)); }
-        case TANH: { return dy * ((1.0 - kept) * (1.0 + kept)); }
-        case NEG: { return -dy; }
-        case EXP: { return dy * kept; }
-        case EXPM1: { return dy * m_exp(kept); }
-        case LOG: { return dy * (1.0 / kept); }
-        case LOG1P: { return dy * (1.0 / (1.0 + kept)); }
-        case SQRT: { return dy * (0.5 / kept); }
-        case SOFTPLUS: { return dy * m_sigmoid(kept); }
-    }
-}
-
-// dy·f'(x), whatever the slope is computed from.
-fn grad_at(x: f32, dy: f32) -> f32 {
-    switch FUNCTION {
-        case RELU, SIGMOID, TANH, EXP, SQRT: { return grad(value(x), dy); }
-        default: { return grad(x, dy); }
-    }
-}
 
 fn not_above(x: f32, limit: f32) -> f32 {
     return select(x, limit, x > limit);
@@ -77,7 +11,7 @@ fn not_below(x: f32, limit: f32) -> f32 {
     return select(x, -limit, x < -limit);
 }
 
-// Beyond this, both forms of gelu are 0 or x to the last digit, and so are their slopes 0 or 1;
+// Beyond this, both forms of gelu are 0 or x to the last digit, and so are their derivatives 0 or 1;
 // within it, no power of x overflows.
 const GELU_FLAT = 64.0;
 
@@ -92,7 +26,7 @@ fn gelu(x: f32) -> f32 {
     return m_keep_nan(x, not_below(x, GELU_FLAT) * m_sigmoid(v));
 }
 
-fn gelu_slope(x: f32) -> f32 {
+fn gelu_derivative(x: f32) -> f32 {
     let z = not_above(not_below(x, GELU_FLAT), GELU_FLAT);
     let square = z * z;
     let v = z * fma(square, SQRT_8_OVER_PI * CUBIC, SQRT_8_OVER_PI);
@@ -111,7 +45,7 @@ fn gelu_erf(x: f32) -> f32 {
     return m_keep_nan(x, not_below(x, GELU_FLAT) * normal_cdf(z));
 }
 
-fn gelu_erf_slope(x: f32) -> f32 {
+fn gelu_erf_derivative(x: f32) -> f32 {
     let z = not_above(not_below(x, GELU_FLAT), GELU_FLAT);
     let density = m_exp(z * z * -0.5) * 0.3989422804014327;
     return m_keep_nan(x, fma(z, density, normal_cdf(z)));
@@ -125,7 +59,7 @@ fn silu(x: f32) -> f32 {
     return m_keep_nan(x, not_below(x, SILU_FLAT) * m_sigmoid(x));
 }
 
-fn silu_slope(x: f32) -> f32 {
+fn silu_derivative(x: f32) -> f32 {
     let z = not_above(not_below(x, SILU_FLAT), SILU_FLAT);
     let s = m_sigmoid(z);
     return m_keep_nan(x, s * fma(z, 1.0 - s, 1.0));

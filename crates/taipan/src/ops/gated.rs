@@ -1,6 +1,6 @@
 //! A product with a gate: `x ⊙ φ(gate)`.
 
-use super::function::{self, Activation, Function};
+use super::function::{Activation, Function};
 use super::unary::map;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
@@ -148,7 +148,7 @@ impl GatedGrad {
             product.copy_from_slice(dy);
             fold::multiply(product, x);
             open.copy_from_slice(gate);
-            fill_wide(dgate, &mut out, |dgate| self.0.slope_at(open, product, dgate));
+            fill_wide(dgate, &mut out, |dgate| self.0.gradient_at(open, product, dgate));
         }
     }
 }
@@ -156,21 +156,13 @@ impl GatedGrad {
 params! { struct GatedParams { len: u32 } }
 
 fn value_program(function: Function, elem: DType) -> Program {
-    let [math, functions] = function::WGSL;
-    Program::new::<GatedParams>(
-        &[math, functions, include_str!("gated.wgsl"), ELEMENTS],
-        &[("Elem", elem)],
-        &[("FUNCTION", function.id())],
-    )
+    let source = [include_str!("gated.wgsl"), ELEMENTS];
+    function.program::<GatedParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn grad_program(function: Function, elem: DType) -> Program {
-    let [math, functions] = function::WGSL;
-    Program::new::<GatedParams>(
-        &[math, functions, include_str!("gated_grad.wgsl"), ELEMENTS],
-        &[("Elem", elem)],
-        &[("FUNCTION", function.id())],
-    )
+    let source = [include_str!("gated_grad.wgsl"), ELEMENTS];
+    function.program::<GatedParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn launch(
@@ -195,7 +187,8 @@ fn launch(
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
     Activation::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .map(Function::from)
         .flat_map(|f| [value_program(f, elem), grad_program(f, elem)])
         .collect()

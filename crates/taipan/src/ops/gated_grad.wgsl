@@ -10,5 +10,5 @@ fn element(i: u32) {
     let up = f32(dy[i]);
     let here = f32(gate[i]);
     dx[i] = Elem(up * value(here));
-    dgate[i] = Elem(grad_at(here, up * f32(x[i])));
+    dgate[i] = Elem(gradient_at(here, up * f32(x[i])));
 }

@@ -1,6 +1,6 @@
 //! Element-wise functions of one tensor.
 
-use super::function::{self, Activation, Function, Kept};
+use super::function::{Function, Saves};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::threads::{GRAIN, for_pieces};
@@ -11,70 +11,84 @@ use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident = $function:expr;)*) => {
-        /// Element-wise functions; the result has the same shape and type.
-        impl Tensor {
-            $($(#[$doc])* pub fn $name(&self) -> Result<Tensor> {
-                apply_one(Unary($function), &[self])
-            })*
-        }
-    };
-}
-
-functions! {
-    /// `−x`
-    neg = Function::Neg;
-    /// `eˣ`
-    exp = Function::Exp;
-    /// `eˣ − 1`, exact near 0.
-    expm1 = Function::Expm1;
-    /// The natural logarithm.
-    log = Function::Log;
-    /// `ln(1 + x)`, exact near 0.
-    log1p = Function::Log1p;
-    /// `√x`
-    sqrt = Function::Sqrt;
-    /// `tanh(x)`
-    tanh = Activation::Tanh.into();
-    /// `1/(1 + e⁻ˣ)`
-    sigmoid = Activation::Sigmoid.into();
-    /// `max(x, 0)`; its slope at 0 is 0.
-    relu = Activation::Relu.into();
-    /// `x·sigmoid(x)`
-    silu = Activation::Silu.into();
-    /// `x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2`
-    gelu = Activation::Gelu.into();
-    /// `x·(1 + erf(x/√2))/2`
-    gelu_erf = Activation::GeluErf.into();
-    /// `ln(1 + eˣ)`
-    softplus = Function::Softplus;
-}
-
 impl Tensor {
     /// `factor · x`
     pub fn scale(&self, factor: f64) -> Result<Tensor> {
-        apply_one(Unary(Function::Scale(factor)), &[self])
+        apply_one(Scale(factor), &[self])
     }
 }
 
-struct Unary(Function);
+/// `factor·x`: the factor is no part of the program, since it may be another each time.
+struct Scale(f64);
+
+impl Op for Scale {
+    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+        false
+    }
+
+    /// `dx = factor·dy`
+    fn backward(&self, _: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(run_one(self, &[&dys[0]])?)])
+    }
+}
+
+impl Kernel for Scale {
+    fn name(&self) -> &'static str {
+        "scale"
+    }
+
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+        inputs[0].dtype().ensure_float(self.name(), "the input")?;
+        Ok(vec![inputs[0].clone()])
+    }
+
+    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
+        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+            let factor = <T as Float>::Acc::of(self.0);
+            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
+                y.iter_mut().zip(x).for_each(|(y, x)| *y = *x * factor);
+            })
+        });
+        Ok(())
+    }
+
+    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
+        let factor = self.0 as f32;
+        gpu.launch_elements(Elements {
+            name: self.name(),
+            program: scale_program(outputs[0].spec.dtype()),
+            params: &|len| ScaleParams { len, factor },
+            inputs: &[inputs[0].elements()],
+            output: outputs[0].elements(),
+            len: outputs[0].spec.len(),
+        })
+    }
+}
+
+params! { struct ScaleParams { len: u32, factor: f32 } }
+
+fn scale_program(elem: DType) -> Program {
+    let source = [include_str!("scale.wgsl"), ELEMENTS];
+    Program::new::<ScaleParams>(&source, &[("Elem", elem)], &[])
+}
+
+pub(super) struct Unary(pub(super) Function);
 
 impl Op for Unary {
     fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
-        match self.0.kept() {
-            Kept::Nothing => false,
-            Kept::Input => slot == Slot::Input(0),
-            Kept::Output => slot == Slot::Output(0),
+        match self.0.saves() {
+            Saves::Nothing => false,
+            Saves::Input => slot == Slot::Input(0),
+            Saves::Output => slot == Slot::Output(0),
         }
     }
 
     /// `dx = dy ⊙ f'(x)`
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let dx = match self.0.kept() {
-            Kept::Nothing => run_one(&UnaryGrad(self.0), &[&dys[0]])?,
-            Kept::Input => run_one(&UnaryGrad(self.0), &[&dys[0], saved.input(0)])?,
-            Kept::Output => run_one(&UnaryGrad(self.0), &[&dys[0], saved.output(0)])?,
+        let dx = match self.0.saves() {
+            Saves::Nothing => run_one(&UnaryGrad(self.0), &[&dys[0]])?,
+            Saves::Input => run_one(&UnaryGrad(self.0), &[&dys[0], saved.input(0)])?,
+            Saves::Output => run_one(&UnaryGrad(self.0), &[&dys[0], saved.output(0)])?,
         };
         Ok(vec![Some(dx)])
     }
@@ -101,14 +115,10 @@ impl Kernel for Unary {
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let factor = match self.0 {
-            Function::Scale(factor) => factor as f32,
-            _ => 1.0,
-        };
         gpu.launch_elements(Elements {
             name: self.name(),
             program: value_program(self.0, outputs[0].spec.dtype()),
-            params: &|len| UnaryParams { len, factor },
+            params: &|len| UnaryParams { len },
             inputs: &[inputs[0].elements()],
             output: outputs[0].elements(),
             len: outputs[0].spec.len(),
@@ -136,7 +146,7 @@ impl Kernel for UnaryGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let kept = inputs.get(1).map_or(&[][..], |kept| kept.of::<T>());
-            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept, dx| self.0.slope(kept, dy, dx))
+            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept, dx| self.0.gradient(kept, dy, dx))
         });
         Ok(())
     }
@@ -144,8 +154,8 @@ impl Kernel for UnaryGrad {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         match inputs {
             [dy, kept] => grad_on_gpu(self.name(), gpu, self.0, [dy, kept], &outputs[0]),
-            // A slope that is computed from nothing is constant: `dx = f(dy)`.
-            _ => Unary(self.0).gpu(GpuIo { gpu, inputs, outputs }),
+            // What is saved is nothing, and `dy` is as good as anything.
+            _ => grad_on_gpu(self.name(), gpu, self.0, [&inputs[0]; 2], &outputs[0]),
         }
     }
 }
@@ -161,32 +171,24 @@ pub(super) fn grad_on_gpu(
     gpu.launch_elements(Elements {
         name: op,
         program: grad_program(function, dy.spec.dtype(), dx.spec.dtype()),
-        params: &|len| UnaryParams { len, factor: 1.0 },
+        params: &|len| UnaryParams { len },
         inputs: &[dy.elements(), kept.elements()],
         output: dx.elements(),
         len: dx.spec.len(),
     })
 }
 
-params! { struct UnaryParams { len: u32, factor: f32 } }
+params! { struct UnaryParams { len: u32 } }
 
 fn value_program(function: Function, elem: DType) -> Program {
-    let [math, functions] = function::WGSL;
-    Program::new::<UnaryParams>(
-        &[math, functions, include_str!("unary.wgsl"), ELEMENTS],
-        &[("Elem", elem)],
-        &[("FUNCTION", function.id())],
-    )
+    let source = [include_str!("unary.wgsl"), ELEMENTS];
+    function.program::<UnaryParams>(&source, &[("Elem", elem)], &[])
 }
 
 /// From `dy` of type `elem`, the gradient of type `out`.
 fn grad_program(function: Function, elem: DType, out: DType) -> Program {
-    let [math, functions] = function::WGSL;
-    Program::new::<UnaryParams>(
-        &[math, functions, include_str!("unary_grad.wgsl"), ELEMENTS],
-        &[("Elem", elem), ("Out", out)],
-        &[("FUNCTION", function.id())],
-    )
+    let source = [include_str!("unary_grad.wgsl"), ELEMENTS];
+    function.program::<UnaryParams>(&source, &[("Elem", elem), ("Out", out)], &[])
 }
 
 /// `f(x, other, out)` in the wider type, block by block; `other` may be empty.
@@ -216,8 +218,7 @@ pub(super) fn map<T: Float>(
 pub(super) fn programs(elem: DType) -> Vec<Program> {
     let out = [elem, DType::F32];
     let grads = |f: Function| out.map(|out| grad_program(f, elem, out));
-    Function::ALL
-        .into_iter()
-        .flat_map(|f| [value_program(f, elem)].into_iter().chain(grads(f)))
-        .collect()
+    let functions = Function::all().into_iter();
+    let all = functions.flat_map(|f| [value_program(f, elem)].into_iter().chain(grads(f)));
+    all.chain([scale_program(elem)]).collect()
 }

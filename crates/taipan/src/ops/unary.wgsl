@@ -4,9 +4,5 @@
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
-    if FUNCTION == SCALE {
-        y[i] = Elem(p.factor * f32(x[i]));
-    } else {
-        y[i] = Elem(value(f32(x[i])));
-    }
+    y[i] = Elem(value(f32(x[i])));
 }

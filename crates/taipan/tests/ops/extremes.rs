@@ -64,6 +64,9 @@ fn method(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Silu => x.silu(),
         Activation::Sigmoid => x.sigmoid(),
         Activation::Tanh => x.tanh(),
+        Activation::LeakyRelu(slope) => x.leaky_relu(slope),
+        Activation::Softcap(cap) => x.softcap(cap),
+        other => panic!("{other:?} has no method here"),
     }
 }
 
@@ -76,12 +79,15 @@ fn limits(activation: Activation, x: f64) -> [(f64, f64); 2] {
         }
         Activation::Sigmoid => [(1.0, 0.0), (0.0, 0.0)],
         Activation::Tanh => [(1.0, 0.0), (-1.0, 0.0)],
+        Activation::LeakyRelu(slope) => [(x, 1.0), (-slope * x, slope)],
+        Activation::Softcap(cap) => [(cap, 0.0), (-cap, 0.0)],
+        other => panic!("{other:?} has no limits here"),
     }
 }
 
 #[test]
 fn activations_reach_their_limits() -> Result<()> {
-    for activation in Activation::ALL {
+    for &activation in Activation::ALL {
         for x in FAR {
             let [right, left] = limits(activation, x);
             let name = format!("{activation:?}");
@@ -94,7 +100,7 @@ fn activations_reach_their_limits() -> Result<()> {
 
 #[test]
 fn fused_activations_reach_their_limits() -> Result<()> {
-    for activation in Activation::ALL {
+    for &activation in Activation::ALL {
         let fused = |x: &Tensor| {
             let w = Tensor::ones(&[1, 1], x.dtype(), x.device())?;
             linear(x, &w, None, activation)
@@ -115,7 +121,7 @@ fn fused_activations_reach_their_limits() -> Result<()> {
 #[test]
 fn halves_reach_their_limits() -> Result<()> {
     for (dtype, device) in places([DType::F16, DType::BF16]) {
-        for activation in Activation::ALL {
+        for &activation in Activation::ALL {
             for x in [16384.0, INF] {
                 for (x, want) in [x, -x].into_iter().zip(limits(activation, x)) {
                     let got = value_and_slope(|x| method(activation, x), x, (dtype, &device))?;
@@ -243,7 +249,7 @@ fn nan_gives_nan() -> Result<()> {
 fn nan_and_infinity_stay_in_their_row() -> Result<()> {
     for device in &devices() {
         // Few rows and more are kernels of their own.
-        for (activation, rows) in Activation::ALL.into_iter().flat_map(|a| [(a, 7), (a, 20)]) {
+        for (activation, rows) in Activation::ALL.iter().flat_map(|&a| [(a, 7), (a, 20)]) {
             let mut x = vec![0.5f32; rows * 5];
             x[3 * 5 + 2] = f32::NAN;
             let x = Tensor::new(&x, &[rows, 5], device)?;

@@ -21,7 +21,7 @@ fn check_gated(shape: &[usize], activation: Activation) {
 
 #[test]
 fn every_activation() {
-    for activation in Activation::ALL {
+    for &activation in Activation::ALL {
         check_gated(&[3, 7], activation);
     }
 }

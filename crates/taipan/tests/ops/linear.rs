@@ -104,7 +104,7 @@ impl Layer {
 /// Every combination of activation, bias, layout and sharing.
 fn variants(x: &[usize], n: usize) -> impl Iterator<Item = Layer> {
     let x = x.to_vec();
-    (0..56).map(move |i| Layer {
+    (0..8 * Activation::ALL.len()).map(move |i| Layer {
         x: x.clone(),
         n,
         weights: if i % 2 == 0 { Weights::Shared } else { Weights::PerEntry },

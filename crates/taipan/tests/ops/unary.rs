@@ -18,7 +18,7 @@ const LEFT: Values = Values::Between(-9.0, -5.0);
 const TAILS: Values = Values::Either(5.0, 9.0);
 
 /// The functions whose relative error is small everywhere.
-const FUNCTIONS: [Function; 10] = [
+const FUNCTIONS: [Function; 12] = [
     Function("neg", Tensor::neg, |x| -x, &[WIDE]),
     Function("exp", Tensor::exp, f64::exp, &[WIDE, TAILS]),
     Function("exp_m1", Tensor::expm1, f64::exp_m1, &[WIDE, NEAR_0]),
@@ -28,6 +28,13 @@ const FUNCTIONS: [Function; 10] = [
     Function("tanh", Tensor::tanh, f64::tanh, &[BENT, NEAR_0]),
     Function("sigmoid", Tensor::sigmoid, |x| phi(Activation::Sigmoid, x), &[BENT, LEFT]),
     Function("relu", Tensor::relu, |x| phi(Activation::Relu, x), &[BOTH_SIDES]),
+    Function(
+        "leaky_relu",
+        |x| x.leaky_relu(0.125),
+        |x| phi(Activation::LeakyRelu(0.125), x),
+        &[BOTH_SIDES],
+    ),
+    Function("softcap", |x| x.softcap(3.0), |x| phi(Activation::Softcap(3.0), x), &[BENT, NEAR_0]),
     Function(
         "softplus",
         Tensor::softplus,

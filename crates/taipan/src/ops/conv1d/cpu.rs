@@ -9,7 +9,7 @@ use crate::cpu::isa::vectorized;
 use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, fill_wide, widened};
 use crate::error::Result;
-use crate::ops::function::{Function, Kept};
+use crate::ops::function::{Function, Saves};
 
 /// Results of one batch entry that a task computes, or the taps if these are more; parts of
 /// `dweight` and `dbias` are sums over as many.
@@ -203,10 +203,10 @@ impl<T: Float> Texts<'_, T> {
                 let rows = &rows[i + unseen..i + k];
                 let dy = widened(&dy[t * d..][channels.clone()], &mut wide_dy[..n]);
                 let g = &mut g[..n];
-                if function.kept() != Kept::Nothing {
+                if function.saves() != Saves::Nothing {
                     self.pre(&channels, &taps[unseen..], rows, &mut pre[..n]);
                 }
-                function.slope_at(&mut pre[..n], dy, g);
+                function.gradient_at(&mut pre[..n], dy, g);
                 if times.contains(&t) {
                     let sums = &mut dtaps[unseen * width..];
                     add_tap_grads(sums, width, rows, g);

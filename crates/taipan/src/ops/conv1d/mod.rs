@@ -7,7 +7,7 @@
 mod cpu;
 
 use self::cpu::{Grads, Texts};
-use super::function::{self, Activation, Function};
+use super::function::{Activation, Function};
 use super::reduce::Folding;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
@@ -359,23 +359,13 @@ const PARTIAL_STEPS: usize = 64;
 const MOST_LOOPS: usize = 1 << 14;
 
 fn value_program(function: Function, elem: DType) -> Program {
-    let [math, functions] = function::WGSL;
     let source = [include_str!("text.wgsl"), include_str!("forward.wgsl"), ELEMENTS];
-    Program::new::<ConvParams>(
-        &[&[math, functions], &source[..]].concat(),
-        &[("Elem", elem)],
-        &[("FUNCTION", function.id())],
-    )
+    function.program::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn partial_program(function: Function, elem: DType) -> Program {
-    let [math, functions] = function::WGSL;
     let source = [include_str!("text.wgsl"), include_str!("partial.wgsl"), ELEMENTS];
-    Program::new::<ConvParams>(
-        &[&[math, functions], &source[..]].concat(),
-        &[("Elem", elem)],
-        &[("FUNCTION", function.id())],
-    )
+    function.program::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn input_program(elem: DType) -> Program {
@@ -386,7 +376,7 @@ fn input_program(elem: DType) -> Program {
 /// Every program of this file.
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
-    let functions = Activation::ALL.into_iter().map(Function::from);
+    let functions = Activation::ALL.iter().copied().map(Function::from);
     functions
         .flat_map(|f| [value_program(f, elem), partial_program(f, elem)])
         .chain([input_program(elem)])

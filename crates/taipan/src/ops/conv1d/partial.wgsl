@@ -19,7 +19,7 @@ fn element(i: u32) {
         if t > first {
             seen = step(b, t, seen);
         }
-        let here = grad_at(sum_at(b, t, c, seen), f32(dy[at]));
+        let here = gradient_at(sum_at(b, t, c, seen), f32(dy[at]));
         g[at] = here;
         sum += here;
     }

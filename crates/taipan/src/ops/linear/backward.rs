@@ -152,7 +152,7 @@ fn overwrite(
             for (i, values) in values.chunks_mut(BLOCK).enumerate() {
                 let block = &mut block[..values.len()];
                 block.copy_from_slice(values);
-                function.slope(block, &dy[start + i * BLOCK..][..values.len()], values);
+                function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
             }
         };
         Device::Cpu.part(OP, "grad_pre", || for_pieces(values, GRAIN, piece));
@@ -197,7 +197,7 @@ impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
         for ((dy, kept), out) in inputs.zip(buffer.chunks_mut(BLOCK)) {
             let dy = widened(dy, &mut wide_dy[..out.len()]);
             let kept = widened(kept, &mut wide_kept[..out.len()]);
-            self.function.slope(kept, dy, out);
+            self.function.gradient(kept, dy, out);
         }
         buffer
     }

@@ -15,7 +15,7 @@ use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, Strided};
 use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_with_extras};
-use crate::ops::function::{Function, Kept};
+use crate::ops::function::{Function, Saves};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -39,24 +39,24 @@ pub(super) enum SlopeFrom {
 
 impl Op for Linear {
     fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
-        let again = self.slope == SlopeFrom::Inputs && self.function.kept() != Kept::Nothing;
+        let again = self.slope == SlopeFrom::Inputs && self.function.saves() != Saves::Nothing;
         match slot {
             Slot::Input(0) => needs[1] || again,
             Slot::Input(1) => needs[0] || again,
             Slot::Input(_) => again,
-            Slot::Output(_) => self.function.kept() == Kept::Output && !again,
+            Slot::Output(_) => self.function.saves() == Saves::Output && !again,
         }
     }
 
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let kept = match (self.slope, self.function.kept()) {
-            (_, Kept::Nothing) => None,
+        let kept = match (self.slope, self.function.saves()) {
+            (_, Saves::Nothing) => None,
             (SlopeFrom::Inputs, _) => {
                 let inputs = 0..saved.specs.len();
                 self.kept_again(&inputs.map(|i| saved.input(i)).collect::<Vec<_>>())?
             }
-            (SlopeFrom::Kept, Kept::Output) => Some(saved.take_output(0)),
-            (SlopeFrom::Kept, Kept::Input) => Some(saved.take_output(1)),
+            (SlopeFrom::Kept, Saves::Output) => Some(saved.take_output(0)),
+            (SlopeFrom::Kept, Saves::Input) => Some(saved.take_output(1)),
         };
         let products = saved.needs[..2].iter().filter(|needed| **needed).count();
         let backward = Backward::new(self, &saved.specs, &dys[0], kept, products)?;
@@ -92,8 +92,8 @@ impl Kernel for Linear {
 
     /// `pre = x·w + bias` where the slope needs it.
     fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        match (self.slope, self.function.kept()) {
-            (SlopeFrom::Kept, Kept::Input) => outputs.to_vec(),
+        match (self.slope, self.function.saves()) {
+            (SlopeFrom::Kept, Saves::Input) => outputs.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -170,10 +170,10 @@ impl Linear {
     /// What the slope is computed from, computed again.
     pub(super) fn kept_again(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
         let keeping = Linear { slope: SlopeFrom::Kept, ..*self };
-        Ok(match self.function.kept() {
-            Kept::Nothing => None,
-            Kept::Output => Some(run_one(&keeping, inputs)?),
-            Kept::Input => run_with_extras(&keeping, inputs)?.1.pop(),
+        Ok(match self.function.saves() {
+            Saves::Nothing => None,
+            Saves::Output => Some(run_one(&keeping, inputs)?),
+            Saves::Input => run_with_extras(&keeping, inputs)?.1.pop(),
         })
     }
 

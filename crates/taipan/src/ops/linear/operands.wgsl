@@ -21,7 +21,7 @@ fn left(base: u32, row: u32, i: u32) -> f32 {
     let safe = select(0u, at, inside);
     var x = f32(a[safe]);
     if SLOPE == LEFT {
-        x = grad(f32(extra[safe]), x);
+        x = gradient(f32(extra[safe]), x);
     }
     return select(0.0, x, inside);
 }
@@ -32,7 +32,7 @@ fn right(base: u32, i: u32, column: u32) -> f32 {
     let safe = select(0u, at, inside);
     var x = f32(b[safe]);
     if SLOPE == RIGHT {
-        x = grad(f32(extra[safe]), x);
+        x = gradient(f32(extra[safe]), x);
     }
     return select(0.0, x, inside);
 }

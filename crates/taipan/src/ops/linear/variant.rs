@@ -5,7 +5,7 @@ use crate::DType;
 use crate::gpu::{Program, params};
 #[cfg(test)]
 use crate::ops::function::Activation;
-use crate::ops::function::{self, Function};
+use crate::ops::function::Function;
 
 params! {
     pub(super) struct ProductParams {
@@ -112,7 +112,6 @@ impl Variant {
         const SOME: &str = "\
             @group(0) @binding(4) var<storage, read_write> second: array<Second>;\n\
             fn put_second(at: u32, x: f32) {\n    second[at] = Second(x);\n}\n";
-        let [math, functions] = function::WGSL;
         let (kernel, shape): (_, &[_]) = match self.shape {
             Shape::Tiles { tx, ty, rm, rn, bk } => (
                 include_str!("gemm.wgsl"),
@@ -139,14 +138,13 @@ impl Variant {
             ("WHOLE", self.whole as u32),
             ("TA", (self.a.1 == Stored::Transposed) as u32),
             ("TB", (self.b.1 == Stored::Transposed) as u32),
-            ("FUNCTION", self.function.id()),
             ("BIAS", self.bias as u32),
             ("SLOPE", self.slope.map_or(0, |side| side as u32)),
             ("SAVE_PRE", pre),
             ("SUMS", sums),
         ];
-        Program::new::<ProductParams>(
-            &[math, functions, second, include_str!("operands.wgsl"), kernel, fetch],
+        self.function.program::<ProductParams>(
+            &[second, include_str!("operands.wgsl"), kernel, fetch],
             &types,
             &[&consts[..], shape].concat(),
         )
@@ -156,7 +154,7 @@ impl Variant {
 /// Every program of this file.
 #[cfg(test)]
 pub(crate) fn programs(elem: DType) -> Vec<Program> {
-    use crate::ops::function::Kept;
+    use crate::ops::function::Saves;
     const PLAIN: Function = Function::Activation(Activation::None);
     let mut all = Vec::new();
     let both = [Stored::AsIs, Stored::Transposed];
@@ -188,9 +186,9 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             all.push(Variant { b, out, ..base });
             all.push(Variant { a: (out, Stored::AsIs), b, extra: out, out, ..base });
         }
-        for function in Activation::ALL.map(Function::from) {
-            let pres: &[_] = match function.kept() {
-                Kept::Input => &[None, Some(Second::Pre(elem))],
+        for function in Activation::ALL.iter().copied().map(Function::from) {
+            let pres: &[_] = match function.saves() {
+                Saves::Input => &[None, Some(Second::Pre(elem))],
                 _ => &[None],
             };
             for (stored, bias, &second) in both.iter().flat_map(|&stored| {

@@ -6,5 +6,5 @@
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
-    dz[i] = Elem(grad(f32(z[i]), f32(dout[i]) * y[i]));
+    dz[i] = Elem(gradient(f32(z[i]), f32(dout[i]) * y[i]));
 }

@@ -8,7 +8,7 @@ use crate::DType;
 use crate::error::{Error, Result};
 use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, params};
 use crate::kernel::View;
-use crate::ops::function::{self, Activation, Function};
+use crate::ops::function::{Activation, Function};
 use crate::ops::reduce::Folding;
 use crate::spec::Spec;
 
@@ -60,7 +60,7 @@ struct Variant {
 
 impl Stage {
     fn program(self, variant: Variant) -> Program {
-        let [math, functions] = function::WGSL;
+        let math = include_str!("../../gpu/math.wgsl");
         let (packed, lanes) = (include_str!("packed.wgsl"), include_str!("lanes.wgsl"));
         let forward = include_str!("forward.wgsl");
         let rows = match variant.share {
@@ -69,20 +69,19 @@ impl Stage {
         };
         let source: &[&'static str] = match self {
             Stage::Prepare => &[math, packed, include_str!("prepare.wgsl"), ELEMENTS],
-            Stage::Ends | Stage::Output => &[math, functions, packed, lanes, rows, forward],
+            Stage::Ends | Stage::Output => &[packed, lanes, rows, forward],
             Stage::Carry => &[math, packed, include_str!("carry.wgsl"), ELEMENTS],
-            Stage::Upstream => &[math, functions, packed, include_str!("upstream.wgsl"), ELEMENTS],
+            Stage::Upstream => &[packed, include_str!("upstream.wgsl"), ELEMENTS],
             Stage::Reverse => &[math, packed, lanes, rows, include_str!("reverse.wgsl")],
             Stage::Backward => &[math, packed, lanes, rows, include_str!("backward.wgsl")],
             Stage::Join => &[include_str!("join.wgsl"), ELEMENTS],
-            Stage::GateGrad => &[math, functions, include_str!("gate_grad.wgsl"), ELEMENTS],
+            Stage::GateGrad => &[include_str!("gate_grad.wgsl"), ELEMENTS],
             Stage::Finish => &[packed, include_str!("finish.wgsl"), ELEMENTS],
         };
         let types: &[(&'static str, DType)] = match self {
             Stage::Carry | Stage::Reverse | Stage::Finish => &[],
             _ => &[("Elem", variant.elem)],
         };
-        let silu = ("FUNCTION", Function::from(Activation::Silu).id());
         let steps = ("STEPS", variant.steps as u32);
         let (width, vector) = (("WIDTH", WIDTH as u32), ("VECTOR", VECTOR as u32));
         let zero_order =
@@ -91,20 +90,24 @@ impl Stage {
         let share = ("SHARE", variant.share);
         let walking = [steps, width, vector, zero_order, starting, share];
         let mut consts = match self {
-            Stage::Join => vec![],
-            Stage::GateGrad => vec![silu],
-            Stage::Prepare | Stage::Carry | Stage::Finish => vec![steps],
-            Stage::Upstream => vec![silu, steps],
+            Stage::Join | Stage::GateGrad => vec![],
+            Stage::Prepare | Stage::Carry | Stage::Finish | Stage::Upstream => vec![steps],
             // How inputs are held makes no difference.
             Stage::Reverse => vec![steps, width, vector, ("ZERO_ORDER", 0), starting, share],
             Stage::Ends | Stage::Output | Stage::Backward => walking.to_vec(),
         };
         match self {
-            Stage::Ends => consts.extend([silu, ("OUTPUT", 0)]),
-            Stage::Output => consts.extend([silu, ("OUTPUT", 1)]),
+            Stage::Ends => consts.push(("OUTPUT", 0)),
+            Stage::Output => consts.push(("OUTPUT", 1)),
             _ => {}
         }
-        Program::new::<ScanParams>(source, types, &consts)
+        match self {
+            Stage::Ends | Stage::Output | Stage::Upstream | Stage::GateGrad => {
+                let silu = Function::from(Activation::Silu);
+                silu.program::<ScanParams>(source, types, &consts)
+            }
+            _ => Program::new::<ScanParams>(source, types, &consts),
+        }
     }
 }
 
