@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
+#[cfg(not(target_family = "wasm"))]
+use std::path::PathBuf;
+#[cfg(not(target_family = "wasm"))]
+use std::sync::OnceLock;
 
 use super::fault::scoped;
 use super::recorder::{Dispatch, MOST_PARAMS};
@@ -137,6 +141,39 @@ impl Program {
             text += part;
         }
         text
+    }
+}
+
+impl Program {
+    /// The name of a file with its text: the op, what the header says, and a number that tells apart what differs
+    /// elsewhere.
+    #[cfg(not(target_family = "wasm"))]
+    fn file_name(&self, op: &str) -> String {
+        let types = self.types.iter().map(|(name, dtype)| format!("{name}-{dtype}"));
+        let consts = self.consts.iter().map(|(name, value)| format!("{name}-{value}"));
+        let mut name =
+            [op.to_owned()].into_iter().chain(types.chain(consts)).collect::<Vec<_>>().join(".");
+        // What every file system takes.
+        name.truncate(200);
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.wgsl().hash(&mut hasher);
+        format!("{name}.{:08x}.wgsl", hasher.finish() as u32)
+    }
+
+    /// Write the text to the directory that the environment variable `TAIPAN_DUMP_WGSL` names, if it does.
+    #[cfg(not(target_family = "wasm"))]
+    fn dump(&self, op: &'static str) -> Result<()> {
+        static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
+        let directory =
+            DIRECTORY.get_or_init(|| std::env::var_os("TAIPAN_DUMP_WGSL").map(Into::into));
+        let Some(directory) = directory else { return Ok(()) };
+        let path = directory.join(self.file_name(op));
+        let written =
+            std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, self.wgsl()));
+        written.map_err(|error| {
+            let why = format!("TAIPAN_DUMP_WGSL: {}: {error}", path.display());
+            Error::Device { op, why }
+        })
     }
 }
 
@@ -286,6 +323,8 @@ impl Gpu {
         if let Some(compiled) = programs.compiled.get(&program) {
             return Ok(compiled.clone());
         }
+        #[cfg(not(target_family = "wasm"))]
+        program.dump(name)?;
         let device = &self.0.device;
         let buffers = programs.layout(device, inputs, outputs);
         let params = lock(&self.0.recorder).params_layout.clone();

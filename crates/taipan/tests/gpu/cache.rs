@@ -147,3 +147,26 @@ fn a_cache_that_cannot_be_written_does_no_harm() {
     assert_eq!(fs::read_to_string(&cache.0).unwrap(), "a file, not a directory");
     fs::remove_file(&cache.0).unwrap();
 }
+
+#[test]
+fn kernels_are_written_where_the_environment_asks_for_them() {
+    const NAME: &str = "cache::kernels_are_written_where_the_environment_asks_for_them";
+    if in_child() {
+        return layer();
+    }
+    if shared().is_none() {
+        return;
+    }
+    let directory = Temporary::new("dump");
+    child(NAME, |command| {
+        command.env("TAIPAN_DUMP_WGSL", &directory.0);
+    });
+    let names = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut files: Vec<_> = directory.files().iter().map(names).collect();
+    files.sort();
+    assert!(files.iter().any(|name| name.starts_with("linear.Left-f32.Right-f32.")), "{files:?}");
+    for file in files {
+        let text = fs::read_to_string(directory.0.join(&file)).unwrap();
+        assert!(file.ends_with(".wgsl") && text.contains("@compute"), "{file}: {text}");
+    }
+}
