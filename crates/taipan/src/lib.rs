@@ -40,6 +40,7 @@
 //! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`], [`linear_cross_entropy`]: the ops of a
 //!   Mamba model, each with its gradient; [`selective_scan_step`] and [`Tensor::sample`] to decode with.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]: what to do with them.
+//! - [`CustomOp`]: operations of your own, on both devices, with their gradients.
 //! - [`profile()`]: where the time goes, op by op.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
@@ -49,6 +50,7 @@
 
 mod autograd;
 mod cpu;
+mod custom;
 mod device;
 mod dtype;
 mod error;
@@ -66,6 +68,7 @@ mod spec;
 mod tensor;
 
 pub use autograd::{Grads, no_grad};
+pub use custom::{BackwardReads, CustomOp, Number, SavedTensors, custom};
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
