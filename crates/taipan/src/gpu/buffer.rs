@@ -9,7 +9,7 @@ use wgpu::{BufferAddress, BufferUsages};
 
 use super::fault::scoped;
 use super::recorder::Place;
-use super::{Gpu, complaint, lock};
+use super::{Gpu, index_errors, lock};
 use crate::Device;
 use crate::error::{Error, Result, ensure};
 use crate::pool::{Pool, size_class};
@@ -145,27 +145,27 @@ impl GpuBuffer {
         }
     }
 
-    /// Copy the contents to the host. What kernels complained of comes along, in the same copy.
+    /// Copy the contents to the host. The same copy fetches device-side index errors.
     pub(crate) async fn read(&self, op: &'static str, out: &mut [u8]) -> Result<()> {
         const USAGE: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
         let gpu = self.gpu();
         gpu.check(op)?;
-        let most = gpu.most_bytes() - complaint::BYTES;
+        let most = gpu.most_bytes() - index_errors::BYTES;
         let step = PIECE.min(most / 4 * 4);
         for (i, piece) in out.chunks_mut(step).enumerate() {
             let size = padded(piece.len());
-            let (class, staging) = gpu.take(op, size + complaint::BYTES, USAGE)?;
+            let (class, staging) = gpu.take(op, size + index_errors::BYTES, USAGE)?;
             {
                 let mut recorder = lock(&gpu.0.recorder);
                 recorder.copy(&gpu.0, self.place(i * step), (&staging, 0), size as BufferAddress);
-                recorder.hand_over(&gpu.0, &staging, size as BufferAddress);
+                recorder.take_index_errors(&gpu.0, &staging, size as BufferAddress);
                 recorder.submit(&gpu.0);
             }
-            let mut complaints = [0; complaint::BYTES];
-            match gpu.read_mapped(op, &staging, [piece, &mut complaints]).await {
+            let mut index_errors = [0; index_errors::BYTES];
+            match gpu.read_mapped(op, &staging, [piece, &mut index_errors]).await {
                 Ok(()) => {
                     gpu.give((class, staging), USAGE);
-                    gpu.hear(&complaints)?;
+                    gpu.check_index_errors(&index_errors)?;
                 }
                 Err(error) => {
                     // It may be mapped, now or later: nobody uses it again.

@@ -37,11 +37,11 @@ mod adapter;
 mod buffer;
 #[cfg(not(target_family = "wasm"))]
 mod clock;
-mod complaint;
 #[cfg(not(target_family = "wasm"))]
 mod disk;
 mod fault;
 mod fill;
+mod index_errors;
 mod pieces;
 mod program;
 mod recorder;
@@ -55,9 +55,9 @@ pub(crate) use self::adapter::list;
 pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
 pub(crate) use self::buffer::{Binding, GpuBuffer};
-pub(crate) use self::complaint::COMPLAINTS;
-use self::complaint::Complaints;
 use self::fault::Faults;
+pub(crate) use self::index_errors::INDEX_ERRORS;
+use self::index_errors::IndexErrors;
 pub(crate) use self::pieces::Elements;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
@@ -87,7 +87,7 @@ struct Inner {
     buffers: Mutex<Buffers>,
     programs: Mutex<Programs>,
     recorder: Mutex<Recorder>,
-    complaints: Complaints,
+    index_errors: IndexErrors,
 }
 
 /// What a GPU's tensors take, in bytes.
@@ -170,7 +170,7 @@ impl Gpu {
             programs: Mutex::new(Programs::new(&device, &info)),
             recorder: Mutex::new(Recorder::new(&device)),
             buffers: Mutex::new(Buffers::new()),
-            complaints: Complaints::new(&device),
+            index_errors: IndexErrors::new(&device),
             device,
             queue,
             info,

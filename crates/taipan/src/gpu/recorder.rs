@@ -153,11 +153,11 @@ impl Recorder {
         encoder.copy_buffer_to_buffer(from.0, from.1, to.0, to.1, size);
     }
 
-    /// Copy what kernels complained of, and forget it.
-    pub(super) fn hand_over(&mut self, gpu: &Inner, to: &wgpu::Buffer, at: BufferAddress) {
-        let complaints = &gpu.complaints.buffer;
-        self.copy(gpu, (complaints, 0), (to, at), complaints.size());
-        self.outside_pass(gpu).clear_buffer(complaints, 0, None);
+    /// Copy the index errors that kernels reported, then clear them.
+    pub(super) fn take_index_errors(&mut self, gpu: &Inner, to: &wgpu::Buffer, at: BufferAddress) {
+        let index_errors = &gpu.index_errors.buffer;
+        self.copy(gpu, (index_errors, 0), (to, at), index_errors.size());
+        self.outside_pass(gpu).clear_buffer(index_errors, 0, None);
     }
 
     /// Let the device write down when it comes to what is recorded next, if that or something before it in

@@ -11,7 +11,7 @@ use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{
-    Binding, COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width,
+    Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, INDEX_ERRORS, LINES, Launch, Program, params, width,
 };
 use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::ops::embedding::ensure_below;
@@ -353,7 +353,7 @@ impl GpuLoss<'_> {
             program: rows_program(dtype, width(n)),
             params: self.params(self.rows(), classes),
             inputs: &[logits, self.targets.data.all()],
-            outputs: &[rows, self.gpu.complaints()],
+            outputs: &[rows, self.gpu.index_errors()],
             groups: self.rows(),
             work: (self.rows() * n) as u64,
         })
@@ -395,7 +395,7 @@ impl GpuLoss<'_> {
             n,
             ignores: self.ignore.is_some() as u32,
             ignore: self.ignore.unwrap_or(0),
-            slot: self.gpu.slot(self.op, "target"),
+            slot: self.gpu.index_error_slot(self.op, "target"),
             nan: f32::NAN,
         }
     }
@@ -410,7 +410,7 @@ params! {
 
 fn rows_program(elem: DType, width: u32) -> Program {
     let source =
-        [include_str!("../gpu/math.wgsl"), include_str!("cross_entropy.wgsl"), COMPLAINTS, LINES];
+        [include_str!("../gpu/math.wgsl"), include_str!("cross_entropy.wgsl"), INDEX_ERRORS, LINES];
     Program::new::<LossParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

@@ -3,7 +3,7 @@
 @group(0) @binding(0) var<storage, read> logits: array<Elem>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
 @group(0) @binding(2) var<storage, read_write> rows: array<f32>; // [rows, 3]
-@group(0) @binding(3) var<storage, read_write> complaints: array<atomic<u32>>;
+@group(0) @binding(3) var<storage, read_write> index_errors: array<atomic<u32>>;
 @group(1) @binding(0) var<uniform> p: Params;
 
 // Below it there is −∞ only, of which the sum is 0 whatever it is relative to.
@@ -49,7 +49,7 @@ fn line(row: u32, local: u32) {
     let infinite = bitcast<u32>(all.x) == M_INFINITY;
     let missing = wanted >= p.classes;
     if missing && p.first == 0u {
-        complain(wanted, p.classes);
+        report_index_error(wanted, p.classes);
     }
     rows[row * 3u] = all.x;
     rows[row * 3u + 1u] = select(all.y, p.nan, infinite || missing);

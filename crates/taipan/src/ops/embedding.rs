@@ -8,7 +8,7 @@ use crate::cpu::fold;
 use crate::cpu::threads::{GRAIN, for_pieces};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{COMPLAINTS, ELEMENTS, GROUP, Gpu, Launch, Program, kernel_sizes, params};
+use crate::gpu::{ELEMENTS, GROUP, Gpu, INDEX_ERRORS, Launch, Program, kernel_sizes, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -100,7 +100,7 @@ impl Kernel for Embedding {
                 program: value_program(table.spec.dtype()),
                 params: EmbeddingParams::new(gpu, y.spec.len(), [v, d], &rows)?,
                 inputs: &[table.data.all().part(rows, row), ids.data.all()],
-                outputs: &[y.data.all(), gpu.complaints()],
+                outputs: &[y.data.all(), gpu.index_errors()],
                 groups: y.spec.len().div_ceil(GROUP),
                 work: y.spec.len() as u64,
             })?;
@@ -230,14 +230,22 @@ impl EmbeddingParams {
         rows: &Range<usize>,
     ) -> Result<EmbeddingParams> {
         let [len, v, d, first, rows] = kernel_sizes(OP, [len, v, d, rows.start, rows.len()])?;
-        Ok(EmbeddingParams { len, v, d, first, rows, slot: gpu.slot(OP, "id"), nan: f32::NAN })
+        Ok(EmbeddingParams {
+            len,
+            v,
+            d,
+            first,
+            rows,
+            slot: gpu.index_error_slot(OP, "id"),
+            nan: f32::NAN,
+        })
     }
 }
 
 params! { struct LinksParams { len: u32 } }
 
 fn value_program(elem: DType) -> Program {
-    let source = [include_str!("embedding.wgsl"), COMPLAINTS, ELEMENTS];
+    let source = [include_str!("embedding.wgsl"), INDEX_ERRORS, ELEMENTS];
     Program::new::<EmbeddingParams>(&source, &[("Elem", elem)], &[])
 }
 

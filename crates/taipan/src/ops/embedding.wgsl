@@ -3,7 +3,7 @@
 @group(0) @binding(0) var<storage, read> table: array<Elem>;
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<Elem>;
-@group(0) @binding(3) var<storage, read_write> complaints: array<atomic<u32>>;
+@group(0) @binding(3) var<storage, read_write> index_errors: array<atomic<u32>>;
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
@@ -12,7 +12,7 @@ fn element(i: u32) {
     if id >= p.v {
         y[i] = Elem(p.nan);
         if column == 0u {
-            complain(id, p.v);
+            report_index_error(id, p.v);
         }
         return;
     }

@@ -146,7 +146,7 @@ fn huge_logits() -> Result<()> {
     Ok(())
 }
 
-/// What a GPU makes of it is tested in `gpu/complaints`.
+/// The GPU's behaviour is tested in `gpu/index_errors`.
 #[test]
 fn a_target_that_is_no_class() -> Result<()> {
     let (x, w) = (
