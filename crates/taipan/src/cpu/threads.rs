@@ -1,4 +1,4 @@
-//! Work split among rayon's threads, in pieces whose borders do not depend on their number.
+//! Work split among rayon's threads, in chunks whose bounds do not depend on the number of threads.
 
 use rayon::prelude::*;
 
@@ -13,15 +13,15 @@ pub(crate) fn open_to_others<R>(f: impl FnOnce() -> R) -> R {
     recording::set_for(true, || profile::paused(f))
 }
 
-/// Call `f(start, piece)` for each `len`-long piece of `out`, in parallel; `start` is the index
-/// of the piece's first element.
-pub(crate) fn for_pieces<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
+/// Call `f(start, chunk)` for each `len`-long chunk of `out`, in parallel; `start` is the index
+/// of the chunk's first element.
+pub(crate) fn for_chunks<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     let len = len.max(1);
     if out.len() <= len || rayon::current_num_threads() == 1 {
-        out.chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
+        out.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
     } else {
         open_to_others(|| {
-            out.par_chunks_mut(len).enumerate().for_each(|(i, piece)| f(i * len, piece));
+            out.par_chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
         });
     }
 }

@@ -17,8 +17,8 @@ use crate::pool::{Pool, size_class};
 /// The least a buffer holds: smaller ones would only multiply the size classes.
 const LEAST: usize = 256;
 
-/// Transfers are cut into pieces of this many bytes, so that what they take on the way is bounded.
-const PIECE: usize = 64 << 20;
+/// Transfers are split into chunks of this many bytes, which bounds the staging memory.
+const CHUNK: usize = 64 << 20;
 
 /// What tensors' buffers can be used for.
 const USAGE: BufferUsages =
@@ -28,14 +28,14 @@ const USAGE: BufferUsages =
 pub(crate) struct GpuBuffer {
     device: Device,
     buffer: wgpu::Buffer,
-    /// Where it begins; not 0 for a part of another.
+    /// Where it begins; not 0 for a window of another buffer.
     offset: BufferAddress,
     bytes: usize,
     /// The size it has in the pool; none if it belongs to somebody else.
     class: Option<usize>,
 }
 
-/// A part of a buffer, for a kernel to see.
+/// A window of a buffer, as a kernel binds it.
 #[derive(Clone, Copy)]
 pub(crate) struct Binding<'a> {
     pub(super) buffer: &'a wgpu::Buffer,
@@ -44,8 +44,8 @@ pub(crate) struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// Some of the items of so many bytes that it holds.
-    pub(crate) fn part(self, items: Range<usize>, bytes: usize) -> Self {
+    /// The window that holds a range of its items, of `bytes` each.
+    pub(crate) fn window(self, items: Range<usize>, bytes: usize) -> Self {
         let offset = self.offset + items.start as BufferAddress * bytes as BufferAddress;
         Binding { offset, bytes: padded(items.len() * bytes), ..self }
     }
@@ -97,10 +97,10 @@ impl GpuBuffer {
         Ok(buffer)
     }
 
-    /// Some of the items of so many bytes that it holds, for launches while it lives. They begin
-    /// where a binding may.
-    pub(crate) fn part(&self, items: Range<usize>, bytes: usize) -> GpuBuffer {
-        let Binding { offset, .. } = self.all().part(items.clone(), bytes);
+    /// The window that holds a range of its items, of `bytes` each, for launches while it lives.
+    /// It must begin at the alignment of bindings.
+    pub(crate) fn window(&self, items: Range<usize>, bytes: usize) -> GpuBuffer {
+        let Binding { offset, .. } = self.all().window(items.clone(), bytes);
         let (device, buffer) = (self.device.clone(), self.buffer.clone());
         GpuBuffer { device, buffer, offset, bytes: items.len() * bytes, class: None }
     }
@@ -114,7 +114,7 @@ impl GpuBuffer {
         Ok(copy)
     }
 
-    /// Whether it is taipan's own, and not a part or somebody else's.
+    /// Whether it is owned by taipan: not a window, and not imported.
     pub(crate) fn is_pooled(&self) -> bool {
         self.class.is_some()
     }
@@ -151,9 +151,9 @@ impl GpuBuffer {
         let gpu = self.gpu();
         gpu.check(op)?;
         let most = gpu.most_bytes() - index_errors::BYTES;
-        let step = PIECE.min(most / 4 * 4);
-        for (i, piece) in out.chunks_mut(step).enumerate() {
-            let size = padded(piece.len());
+        let step = CHUNK.min(most / 4 * 4);
+        for (i, chunk) in out.chunks_mut(step).enumerate() {
+            let size = padded(chunk.len());
             let (class, staging) = gpu.take(op, size + index_errors::BYTES, USAGE)?;
             {
                 let mut recorder = lock(&gpu.0.recorder);
@@ -162,7 +162,7 @@ impl GpuBuffer {
                 recorder.submit(&gpu.0);
             }
             let mut index_errors = [0; index_errors::BYTES];
-            match gpu.read_mapped(op, &staging, [piece, &mut index_errors]).await {
+            match gpu.read_mapped(op, &staging, [chunk, &mut index_errors]).await {
                 Ok(()) => {
                     gpu.give((class, staging), USAGE);
                     gpu.check_index_errors(&index_errors)?;
@@ -241,9 +241,9 @@ impl Gpu {
         // Writes come before all that is not yet submitted, some of which may still read what the
         // buffer held before.
         lock(&self.0.recorder).submit(&self.0);
-        for (i, piece) in data.chunks(PIECE).enumerate() {
-            let at = (i * PIECE) as BufferAddress;
-            let (whole, rest) = piece.split_at(piece.len() / 4 * 4);
+        for (i, chunk) in data.chunks(CHUNK).enumerate() {
+            let at = (i * CHUNK) as BufferAddress;
+            let (whole, rest) = chunk.split_at(chunk.len() / 4 * 4);
             let mut last = [0; 4];
             last[..rest.len()].copy_from_slice(rest);
             scoped(&self.0.device, wgpu::ErrorFilter::Validation, |_| {
@@ -253,7 +253,7 @@ impl Gpu {
                 }
             })
             .map_err(|why| Error::Device { op, why })?;
-            if data.len() > PIECE {
+            if data.len() > CHUNK {
                 self.0.queue.submit([]);
                 let _ = self.0.device.poll(wgpu::PollType::wait_indefinitely());
             }

@@ -27,7 +27,7 @@
 //! call that can fail; an index beyond a table, by the next read of a value.
 //!
 //! A tensor may be as large as a buffer. Where one launch cannot see so much (`max_storage_buffer_binding_size`,
-//! often 128 MiB), these work in pieces: constants, element-wise functions and arithmetic without
+//! often 128 MiB), these are split over several launches: constants, element-wise functions and arithmetic without
 //! broadcasting, casts, slices and joins along the first dimension, reductions of everything,
 //! [`embedding`](crate::embedding), [`linear_cross_entropy`](crate::linear_cross_entropy), and
 //! [`linear`](crate::linear) without its backward pass; the last two with [`Weight::nk`](crate::Weight::nk). Other
@@ -42,10 +42,10 @@ mod disk;
 mod fault;
 mod fill;
 mod index_errors;
-mod pieces;
 mod program;
 mod recorder;
 mod strided;
+mod windows;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,6 @@ pub(crate) use self::buffer::{Binding, GpuBuffer};
 use self::fault::Faults;
 pub(crate) use self::index_errors::INDEX_ERRORS;
 use self::index_errors::IndexErrors;
-pub(crate) use self::pieces::Elements;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
@@ -67,6 +66,7 @@ pub(crate) use self::program::{
 use self::program::{MOST_BUFFERS, Programs};
 use self::recorder::Recorder;
 pub(crate) use self::strided::{Strided, dims_of};
+pub(crate) use self::windows::Elements;
 use crate::error::{Error, Result};
 use crate::{DType, Device};
 

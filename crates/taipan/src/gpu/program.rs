@@ -377,7 +377,7 @@ impl Gpu {
             device.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: Some(op),
                 layout: &layout,
-                entries: &[entry((0, &buffer.all().part(0..1, 4)))],
+                entries: &[entry((0, &buffer.all().window(0..1, 4)))],
             })
         };
         let bound = scoped(&self.0.device, wgpu::ErrorFilter::Validation, bind);

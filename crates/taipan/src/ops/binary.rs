@@ -3,7 +3,7 @@
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{Dims, ELEMENTS, Elements, GROUP, Launch, Program, Strided, dims_of, params};
@@ -215,33 +215,33 @@ impl Layout {
         offsets
     }
 
-    /// Cut `piece`, which begins at element `start` of the output, into runs of at most `most`
-    /// elements within a row, and call `f` with each and where each operand's part begins.
+    /// Split `chunk`, which begins at element `start` of the output, into runs of at most `most`
+    /// elements within a row, and call `f` with each and the offset of each operand.
     fn for_runs<T>(
         &self,
         start: usize,
-        mut piece: &mut [T],
+        mut chunk: &mut [T],
         most: usize,
         mut f: impl FnMut(&mut [T], [usize; 2]),
     ) {
         let mut at = start;
-        while !piece.is_empty() {
+        while !chunk.is_empty() {
             let (row, column) = (at / self.row, at % self.row);
-            let n = most.min(self.row - column).min(piece.len());
+            let n = most.min(self.row - column).min(chunk.len());
             let mut from = self.offsets(row);
             for (from, advances) in from.iter_mut().zip(self.advances) {
                 *from += if advances { column } else { 0 };
             }
-            f(piece.split_off_mut(..n).unwrap_or_default(), from);
+            f(chunk.split_off_mut(..n).unwrap_or_default(), from);
             at += n;
         }
     }
 
     fn run<T: Float>(&self, op: Binary, a: &[T], b: &[T], out: &mut [T]) {
         const BLOCK: usize = 1024;
-        for_pieces(out, GRAIN, |start, piece| {
+        for_chunks(out, GRAIN, |start, chunk| {
             let mut wide = [[T::Acc::ZERO; BLOCK]; 2];
-            self.for_runs(start, piece, BLOCK, |out, from| {
+            self.for_runs(start, chunk, BLOCK, |out, from| {
                 for (k, src) in [a, b].into_iter().enumerate() {
                     let wide = &mut wide[k][..out.len()];
                     if self.advances[k] {
@@ -287,8 +287,8 @@ impl Kernel for Broadcast {
         let layout = Layout::new(&self.0, from, from);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
             let x = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<T>(), GRAIN, |start, piece| {
-                layout.for_runs(start, piece, usize::MAX, |out, from| match layout.advances[0] {
+            for_chunks(outputs[0].of_mut::<T>(), GRAIN, |start, chunk| {
+                layout.for_runs(start, chunk, usize::MAX, |out, from| match layout.advances[0] {
                     true => out.copy_from_slice(&x[from[0]..][..out.len()]),
                     false => out.fill(x[from[0]]),
                 });

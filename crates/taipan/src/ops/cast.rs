@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
 use crate::gpu::{ELEMENTS, Elements, Program, params};
@@ -96,7 +96,7 @@ fn program(from: DType, to: DType) -> Program {
 }
 
 fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut [T]) + Sync) {
-    for_pieces(out, GRAIN, |start, out| f(&x[start..start + out.len()], out));
+    for_chunks(out, GRAIN, |start, out| f(&x[start..start + out.len()], out));
 }
 
 fn convert_each<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(S) -> T + Sync) {

@@ -7,7 +7,7 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold::{self, LANES};
 use crate::cpu::isa::vectorized;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{
@@ -98,7 +98,7 @@ impl Kernel for CrossEntropy {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let logits = inputs[0].of::<T>();
             let mut rows = vec![Row::<<T as Float>::Acc>::NEW; self.rows];
-            for_pieces(&mut rows, GRAIN.div_ceil(n.max(1)), |start, rows| {
+            for_chunks(&mut rows, GRAIN.div_ceil(n.max(1)), |start, rows| {
                 let mut wide = [<T as Float>::Acc::ZERO; BLOCK];
                 for (i, row) in rows.iter_mut().enumerate() {
                     let target = targets[start + i];
@@ -149,9 +149,9 @@ impl Kernel for CrossEntropyGrad {
             let logits = inputs[0].of::<T>();
             let rows = Row::load(inputs[2].of::<<T as Float>::Acc>());
             let scale = scale(&inputs[3], &inputs[4]);
-            for_pieces(outputs[0].of_mut::<T>(), GRAIN.div_ceil(n.max(1)) * n, |start, piece| {
+            for_chunks(outputs[0].of_mut::<T>(), GRAIN.div_ceil(n.max(1)) * n, |start, chunk| {
                 let mut wide = vec![<T as Float>::Acc::ZERO; n];
-                for (i, out) in piece.chunks_mut(n).enumerate() {
+                for (i, out) in chunk.chunks_mut(n).enumerate() {
                     let row = start / n + i;
                     let target = Some(targets[row]).filter(|_| Some(targets[row]) != self.ignore);
                     T::widen(&logits[row * n..][..n], &mut wide);
@@ -195,7 +195,7 @@ fn columns(logits: &Spec) -> usize {
     logits.shape()[logits.shape().len() - 1]
 }
 
-/// A row of logits, taken in piece by piece: the loss is `ln sum + (max − logit)`, in which nothing
+/// A row of logits, read block by block: the loss is `ln sum + (max − logit)`, in which nothing
 /// overflows and large logits cost no digits.
 #[derive(Clone, Copy)]
 pub(super) struct Row<A> {

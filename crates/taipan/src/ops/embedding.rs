@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{ELEMENTS, GROUP, Gpu, INDEX_ERRORS, Launch, Program, kernel_sizes, params};
@@ -81,8 +81,8 @@ impl Kernel for Embedding {
         ensure_below(OP, "id", ids, v, None)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let table = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, piece| {
-                for (y, &id) in piece.chunks_mut(d).zip(&ids[start / d..]) {
+            for_chunks(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, chunk| {
+                for (y, &id) in chunk.chunks_mut(d).zip(&ids[start / d..]) {
                     y.copy_from_slice(&table[id as usize * d..][..d]);
                 }
             });
@@ -94,12 +94,12 @@ impl Kernel for Embedding {
         let (table, ids, y) = (&inputs[0], &inputs[1], &outputs[0]);
         let [v, d] = sizes(table.spec);
         let row = d * table.spec.dtype().size();
-        for rows in gpu.pieces(v, row) {
+        for rows in gpu.windows(v, row) {
             gpu.launch(Launch {
                 name: OP,
                 program: value_program(table.spec.dtype()),
                 params: EmbeddingParams::new(gpu, y.spec.len(), [v, d], &rows)?,
-                inputs: &[table.data.all().part(rows, row), ids.data.all()],
+                inputs: &[table.data.all().window(rows, row), ids.data.all()],
                 outputs: &[y.data.all(), gpu.index_errors()],
                 groups: y.spec.len().div_ceil(GROUP),
                 work: y.spec.len() as u64,
@@ -144,9 +144,9 @@ impl Kernel for EmbeddingGrad {
         }
         with_dtype!(self.table.dtype(), T: Float => {
             let dy = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, piece| {
+            for_chunks(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, chunk| {
                 let [mut sum, mut wide] = [(); 2].map(|()| vec![<T as Float>::Acc::ZERO; d]);
-                for (i, row) in piece.chunks_mut(d).enumerate() {
+                for (i, row) in chunk.chunks_mut(d).enumerate() {
                     let id = start / d + i;
                     let first = if id == 0 { 0 } else { ends[id - 1] };
                     sum.fill(<T as Float>::Acc::ZERO);
@@ -178,13 +178,13 @@ impl Kernel for EmbeddingGrad {
             work: (m as u64).pow(2),
         })?;
         let row = d * self.table.dtype().size();
-        for rows in gpu.pieces(v, row) {
+        for rows in gpu.windows(v, row) {
             gpu.launch(Launch {
                 name: OP,
                 program: grad_program(self.table.dtype()),
                 params: EmbeddingParams::new(gpu, m * d, [v, d], &rows)?,
                 inputs: &[dy.data.all(), ids.data.all(), links.all()],
-                outputs: &[dtable.data.all().part(rows, row)],
+                outputs: &[dtable.data.all().window(rows, row)],
                 groups: (m * d).div_ceil(GROUP),
                 work: (m * d) as u64,
             })?;
@@ -212,7 +212,7 @@ fn sizes(table: &Spec) -> [usize; 2] {
     [table.shape()[0], table.shape()[1]]
 }
 
-/// Rows worth a piece of work.
+/// Rows of a chunk: enough to be worth a task.
 fn rows_for(d: usize) -> usize {
     GRAIN.div_ceil(d.max(1))
 }

@@ -2,7 +2,7 @@
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width};
@@ -242,9 +242,9 @@ fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
     const BLOCK: usize = 1024;
     let blocks = len.div_ceil(BLOCK);
     let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks];
-    for_pieces(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, piece| {
+    for_chunks(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, chunk| {
         let mut wide = [T::Acc::ZERO; BLOCK];
-        for (i, partial) in piece.iter_mut().enumerate() {
+        for (i, partial) in chunk.iter_mut().enumerate() {
             let (row, block) = ((start + i) / blocks, (start + i) % blocks);
             let x = &x[row * len..][..len][block * BLOCK..];
             let wide = &mut wide[..x.len().min(BLOCK)];
@@ -252,8 +252,8 @@ fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
             *partial = fold.slice(wide);
         }
     });
-    for_pieces(out, GRAIN.div_ceil(blocks.max(1)), |start, piece| {
-        for (i, out) in piece.iter_mut().enumerate() {
+    for_chunks(out, GRAIN.div_ceil(blocks.max(1)), |start, chunk| {
+        for (i, out) in chunk.iter_mut().enumerate() {
             let acc = fold.slice(&partial[(start + i) * blocks..][..blocks]);
             T::narrow(&[fold.finish(acc, len)], std::slice::from_mut(out));
         }
@@ -265,12 +265,12 @@ fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
 fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: &mut [T]) {
     const STRIP: usize = 256;
     const ROWS: usize = 256;
-    for_pieces(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, piece| {
+    for_chunks(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, chunk| {
         let mut wide = [T::Acc::ZERO; STRIP];
         let mut done = 0;
-        while done < piece.len() {
+        while done < chunk.len() {
             let (outer, column) = ((start + done) / inner, (start + done) % inner);
-            let n = STRIP.min(inner - column).min(piece.len() - done);
+            let n = STRIP.min(inner - column).min(chunk.len() - done);
             let mut total = [fold.start::<T::Acc>(); STRIP];
             for first in (0..len).step_by(ROWS) {
                 let mut block = [fold.start::<T::Acc>(); STRIP];
@@ -283,7 +283,7 @@ fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: 
             for x in &mut total[..n] {
                 *x = fold.finish(*x, len);
             }
-            T::narrow(&total[..n], &mut piece[done..done + n]);
+            T::narrow(&total[..n], &mut chunk[done..done + n]);
             done += n;
         }
     });
@@ -309,7 +309,7 @@ impl Kernel for MaxGrad {
         let [_, len, inner] = self.0.split(inputs[1].spec.shape());
         with_dtype!(inputs[1].spec.dtype(), T: Float => {
             let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].of::<T>());
-            for_pieces(outputs[0].of_mut::<T>(), len * inner, |start, dx| {
+            for_chunks(outputs[0].of_mut::<T>(), len * inner, |start, dx| {
                 let at = start / len; // of [outer, inner]
                 let (dy, y) = (&dy[at..at + inner], &y[at..at + inner]);
                 let x = &x[start..start + dx.len()];
@@ -368,8 +368,8 @@ impl Kernel for Argmax {
         let [_, len, inner] = self.0.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let x = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, piece| {
-                for (i, out) in piece.iter_mut().enumerate() {
+            for_chunks(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, chunk| {
+                for (i, out) in chunk.iter_mut().enumerate() {
                     let (outer, column) = ((start + i) / inner, (start + i) % inner);
                     let best = if inner == 1 {
                         let widen = |j: usize, wide: &mut [<T as Float>::Acc]| {
@@ -454,14 +454,14 @@ impl Folding {
             );
             // A row alone may be longer than a binding.
             let alone = outer == 1 && inner == 1;
-            let pieces = alone.then(|| gpu.pieces(blocks, block * from.size()));
+            let windows = alone.then(|| gpu.windows(blocks, block * from.size()));
             let whole = (!alone).then_some(0..blocks);
-            for piece in whole.into_iter().chain(pieces.into_iter().flatten()) {
-                let elements = piece.start * block..(piece.end * block).min(left);
-                let (len, lines) = (elements.len(), outer * piece.len());
-                let (x, y) = match piece.len() == blocks {
+            for window in whole.into_iter().chain(windows.into_iter().flatten()) {
+                let elements = window.start * block..(window.end * block).min(left);
+                let (len, lines) = (elements.len(), outer * window.len());
+                let (x, y) = match window.len() == blocks {
                     true => (x, y),
-                    false => (x.part(elements, from.size()), y.part(piece.clone(), to.size())),
+                    false => (x.window(elements, from.size()), y.window(window.clone(), to.size())),
                 };
                 gpu.launch(Launch {
                     name: self.op,
@@ -471,7 +471,7 @@ impl Folding {
                         outer: outer as u32,
                         len: len as u32,
                         inner: inner as u32,
-                        blocks: piece.len() as u32,
+                        blocks: window.len() as u32,
                         divisor: if last { divisor } else { 1.0 },
                     },
                     inputs: &[x],

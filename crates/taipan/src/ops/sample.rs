@@ -4,7 +4,7 @@ use super::topk::TopK;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::math::Math;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::cpu::threefry::threefry;
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Result, ensure};
@@ -125,8 +125,8 @@ impl Kernel for Draw {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let x = inputs[0].of::<T>();
             let tokens = inputs.get(1).map(|tokens| tokens.of::<u32>());
-            for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(COST * n), |start, piece| {
-                for (i, out) in piece.iter_mut().enumerate() {
+            for_chunks(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(COST * n), |start, chunk| {
+                for (i, out) in chunk.iter_mut().enumerate() {
                     let at = (start + i) * n..(start + i + 1) * n;
                     let tokens = tokens.map(|tokens| &tokens[at.clone()]);
                     let j = self.row(&x[at], tokens, (start + i) as u32);

@@ -4,7 +4,7 @@ use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
 use crate::cpu::isa::vectorized;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, LINES, Launch, Program, params, width};
@@ -148,10 +148,10 @@ fn for_rows<T: Float>(
     f: impl Fn(&mut [T::Acc], &[T::Acc]) + Sync,
 ) {
     let rows = (GRAIN / n.max(1)).max(1);
-    for_pieces(out, rows * n, |start, piece| {
+    for_chunks(out, rows * n, |start, chunk| {
         let mut wide = vec![T::Acc::ZERO; n];
         let mut wide_other = vec![T::Acc::ZERO; if other.is_empty() { 0 } else { n }];
-        for (i, out) in piece.chunks_mut(n).enumerate() {
+        for (i, out) in chunk.chunks_mut(n).enumerate() {
             let at = start + i * n;
             T::widen(&x[at..at + n], &mut wide);
             T::widen(other.get(at..at + n).unwrap_or_default(), &mut wide_other);

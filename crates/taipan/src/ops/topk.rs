@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::cpu::fold;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{DType, Element, Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, GROUP, LINES, Launch, Program, params, width};
@@ -81,8 +81,8 @@ impl Kernel for TopK {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let x = inputs[0].of::<T>();
             let rows = (GRAIN / n).max(1);
-            for_pieces(indices.of_mut::<u32>(), rows * k, |start, piece| {
-                for (i, indices) in piece.chunks_mut(k).enumerate() {
+            for_chunks(indices.of_mut::<u32>(), rows * k, |start, chunk| {
+                for (i, indices) in chunk.chunks_mut(k).enumerate() {
                     largest(&x[(start / k + i) * n..][..n], indices);
                 }
             });
@@ -132,9 +132,9 @@ impl Kernel for TopKGrad {
         with_dtype!(self.0.dtype(), T: Element => {
             let (dy, indices) = (inputs[0].of::<T>(), inputs[1].of::<u32>());
             let rows = (GRAIN / n.max(1)).max(1);
-            for_pieces(outputs[0].of_mut::<T>(), rows * n, |start, piece| {
-                piece.fill(T::of_f64(0.0));
-                for (i, dx) in piece.chunks_mut(n).enumerate() {
+            for_chunks(outputs[0].of_mut::<T>(), rows * n, |start, chunk| {
+                chunk.fill(T::of_f64(0.0));
+                for (i, dx) in chunk.chunks_mut(n).enumerate() {
                     let at = (start / n + i) * k..(start / n + i + 1) * k;
                     for (j, dy) in indices[at.clone()].iter().zip(&dy[at]) {
                         dx[*j as usize] = *dy;

@@ -1,7 +1,7 @@
 //! Dimensions in another order.
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::gpu::Strided;
@@ -82,8 +82,8 @@ impl Kernel for Permute {
             const ROWS: usize = 16;
             let x = inputs[0].of::<T>();
             let rows = (GRAIN / row.max(1)).max(1).next_multiple_of(ROWS);
-            for_pieces(outputs[0].of_mut::<T>(), rows * row, |start, piece| {
-                for (i, out) in piece.chunks_mut(ROWS * row).enumerate() {
+            for_chunks(outputs[0].of_mut::<T>(), rows * row, |start, chunk| {
+                for (i, out) in chunk.chunks_mut(ROWS * row).enumerate() {
                     let mut offsets = [0; ROWS];
                     let offsets = &mut offsets[..out.len() / row];
                     for (j, at) in offsets.iter_mut().enumerate() {

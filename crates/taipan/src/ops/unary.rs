@@ -3,7 +3,7 @@
 use super::function::{Function, Saves};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
@@ -199,7 +199,7 @@ pub(super) fn map<T: Float>(
     f: impl Fn(&[T::Acc], &[T::Acc], &mut [T::Acc]) + Sync,
 ) {
     const BLOCK: usize = 1024;
-    for_pieces(out, GRAIN, |start, out| {
+    for_chunks(out, GRAIN, |start, out| {
         let [mut wide_x, mut wide_other, mut wide_out] = [[T::Acc::ZERO; BLOCK]; 3];
         for (i, out) in out.chunks_mut(BLOCK).enumerate() {
             let at = start + i * BLOCK..start + i * BLOCK + out.len();

@@ -50,8 +50,8 @@ impl Kernel for SquareSums {
         for x in inputs {
             let (sums, behind) = left.split_at_mut(self.blocks(x.spec));
             left = behind;
-            let pieces = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
-            tasks.extend(pieces.map(|(i, sums)| (x, i * GRAIN, sums)));
+            let chunks = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
+            tasks.extend(chunks.map(|(i, sums)| (x, i * GRAIN, sums)));
         }
         let work = inputs.iter().map(|x| x.spec.len()).sum();
         for_tasks(tasks, work, |(x, start, sums)| {
@@ -64,22 +64,22 @@ impl Kernel for SquareSums {
         let mut first = 0;
         for x in inputs {
             let dtype = x.spec.dtype();
-            for piece in gpu.pieces(self.blocks(x.spec), GPU_BLOCK * dtype.size()) {
-                let elements = piece.start * GPU_BLOCK..(piece.end * GPU_BLOCK).min(x.spec.len());
+            for window in gpu.windows(self.blocks(x.spec), GPU_BLOCK * dtype.size()) {
+                let elements = window.start * GPU_BLOCK..(window.end * GPU_BLOCK).min(x.spec.len());
                 gpu.launch(Launch {
                     name: self.name(),
                     program: program(dtype),
                     params: SquareSumsParams {
-                        lines: piece.len() as u32,
+                        lines: window.len() as u32,
                         len: elements.len() as u32,
                         first: first as u32,
                     },
-                    inputs: &[x.data.all().part(elements.clone(), dtype.size())],
+                    inputs: &[x.data.all().window(elements.clone(), dtype.size())],
                     outputs: &[outputs[0].data.all()],
-                    groups: piece.len(),
+                    groups: window.len(),
                     work: elements.len() as u64,
                 })?;
-                first += piece.len();
+                first += window.len();
             }
         }
         Ok(())

@@ -84,13 +84,14 @@ impl Update for AdamWUpdate {
             let dtype = left[2].spec.dtype();
             let (own, behind) = left.split_at(targets_of(dtype));
             left = behind;
-            for piece in gpu.pieces(grad.spec.len(), DType::F32.size()) {
-                let outputs: Vec<_> = own.iter().map(|target| part(target, &piece)).collect();
+            for window in gpu.windows(grad.spec.len(), DType::F32.size()) {
+                let outputs: Vec<_> =
+                    own.iter().map(|target| bind_window(target, &window)).collect();
                 gpu.launch(Launch {
                     name: self.name(),
                     program: program(grad.spec.dtype(), dtype),
                     params: AdamWParams {
-                        len: piece.len() as u32,
+                        len: window.len() as u32,
                         lr: rates.lr as f32,
                         decay: rates.decay as f32,
                         beta1: self.beta1 as f32,
@@ -99,10 +100,10 @@ impl Update for AdamWUpdate {
                         gain2: (1.0 - self.beta2) as f32,
                         eps: self.eps as f32,
                     },
-                    inputs: &[plan.data.all(), part(grad, &piece)],
+                    inputs: &[plan.data.all(), bind_window(grad, &window)],
                     outputs: &outputs,
-                    groups: piece.len().div_ceil(GROUP),
-                    work: piece.len() as u64,
+                    groups: window.len().div_ceil(GROUP),
+                    work: window.len() as u64,
                 })?;
             }
         }
@@ -110,8 +111,8 @@ impl Update for AdamWUpdate {
     }
 }
 
-fn part<'a>(view: &View<'a, &'a GpuBuffer>, piece: &Range<usize>) -> Binding<'a> {
-    view.data.all().part(piece.clone(), view.spec.dtype().size())
+fn bind_window<'a>(view: &View<'a, &'a GpuBuffer>, window: &Range<usize>) -> Binding<'a> {
+    view.data.all().window(window.clone(), view.spec.dtype().size())
 }
 
 impl AdamWUpdate {
@@ -145,7 +146,7 @@ struct Rule<A> {
     decay: A,
 }
 
-/// A piece of a parameter. Those of all parameters are shared out among the threads at once, since most
+/// A chunk of a parameter. Those of all parameters are shared out among the threads at once, since most
 /// parameters are too small for a second one.
 type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
 
@@ -158,33 +159,33 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
     let [m, v, parameter, master @ ..] = targets else { unreachable!("three targets or four") };
     let mut masters = master.first_mut().map(|master| master.of_mut().chunks_mut(GRAIN));
     let moments = m.of_mut().chunks_mut(GRAIN).zip(v.of_mut().chunks_mut(GRAIN));
-    let pieces = parameter.of_mut::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
-    tasks.extend(pieces.map(|((parameter, (m, v)), grad)| -> Task<'a> {
+    let chunks = parameter.of_mut::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
+    tasks.extend(chunks.map(|((parameter, (m, v)), grad)| -> Task<'a> {
         let master = masters.as_mut().and_then(|masters| masters.next());
-        Box::new(move || update_piece(rule, grad, Piece { parameter, m, v, master }))
+        Box::new(move || update_chunk(rule, grad, ParameterChunk { parameter, m, v, master }))
     }));
 }
 
-struct Piece<'a, T: Float> {
+struct ParameterChunk<'a, T: Float> {
     parameter: &'a mut [T],
     m: &'a mut [T::Acc],
     v: &'a mut [T::Acc],
     master: Option<&'a mut [T::Acc]>,
 }
 
-fn update_piece<T: Float, G: Float<Acc = T::Acc>>(
+fn update_chunk<T: Float, G: Float<Acc = T::Acc>>(
     rule: Rule<T::Acc>,
     grad: &[G],
-    mut piece: Piece<T>,
+    mut chunk: ParameterChunk<T>,
 ) {
     const BLOCK: usize = 1024;
     let mut wide = [T::Acc::ZERO; BLOCK];
     for start in (0..grad.len()).step_by(BLOCK) {
         let at = start..(start + BLOCK).min(grad.len());
-        let parameter = &mut piece.parameter[at.clone()];
-        let (m, v) = (&mut piece.m[at.clone()], &mut piece.v[at.clone()]);
+        let parameter = &mut chunk.parameter[at.clone()];
+        let (m, v) = (&mut chunk.m[at.clone()], &mut chunk.v[at.clone()]);
         let grad = widened(&grad[at.clone()], &mut wide[..at.len()]);
-        match &mut piece.master {
+        match &mut chunk.master {
             Some(master) => {
                 let theta = &mut master[at];
                 update_block(rule, grad, theta, m, v);

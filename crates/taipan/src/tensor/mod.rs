@@ -140,13 +140,13 @@ impl Tensor {
         device: &Device,
         f: impl Fn(usize) -> Number + Sync,
     ) -> Result<Tensor> {
-        use crate::cpu::threads::{GRAIN, for_pieces};
+        use crate::cpu::threads::{GRAIN, for_chunks};
         let spec = Spec::new(op, shape, dtype)?;
         device.ensure_type(op, dtype)?;
         let buffer = Device::Cpu.part(op, "", || {
             let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-            with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
-                for (i, x) in piece.iter_mut().enumerate() {
+            with_dtype!(dtype, T: Element => for_chunks(buffer.of_mut::<T>(), GRAIN, |start, chunk| {
+                for (i, x) in chunk.iter_mut().enumerate() {
                     *x = f(start + i).to();
                 }
             }));

@@ -312,7 +312,7 @@ impl<T: Float> Text<'_, T> {
 
 /// The first `n` elements of what is left.
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
-    rest.split_off_mut(..n).expect("pieces of a tensor add up to it")
+    rest.split_off_mut(..n).expect("the blocks cover the tensor")
 }
 
 /// Rows in the wider type: as they are if they are stored in it, or in `wide`.

@@ -265,11 +265,11 @@ impl Kernel for Conv1dGrad {
                 work: 2 * dx.spec.len() as u64 * k as u64,
             })?;
             let sum = Folding::sum(OP, DType::F32, elem);
-            let part = partial.all().part(0..blocks * d * k, 4);
-            sum.launch(gpu, part, [1, blocks, d * k], dweight.data.all())?;
+            let window = partial.all().window(0..blocks * d * k, 4);
+            sum.launch(gpu, window, [1, blocks, d * k], dweight.data.all())?;
             if let Some(dbias) = dbias {
-                let part = partial.all().part(at / 4..at / 4 + blocks * d, 4);
-                sum.launch(gpu, part, [1, blocks, d], dbias.data.all())?;
+                let window = partial.all().window(at / 4..at / 4 + blocks * d, 4);
+                sum.launch(gpu, window, [1, blocks, d], dbias.data.all())?;
             }
         }
 

@@ -19,7 +19,7 @@ use super::{Layout, OP, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, ask_ahead, gemm};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::GpuBuffer;
@@ -146,7 +146,7 @@ fn overwrite(
     with_dtype!(kept.spec.dtype(), T: Float => {
         let wide = (T::as_acc_mut(buffer.of_mut::<T>()), T::as_acc(dy.of::<T>()));
         let (Some(values), Some(dy)) = wide else { return Err(kept) };
-        let piece = |start: usize, values: &mut [_]| {
+        let gradient = |start: usize, values: &mut [_]| {
             const BLOCK: usize = 1024;
             let mut block = [<T as Float>::Acc::ZERO; BLOCK];
             for (i, values) in values.chunks_mut(BLOCK).enumerate() {
@@ -155,7 +155,7 @@ fn overwrite(
                 function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
             }
         };
-        Device::Cpu.part(OP, "grad_pre", || for_pieces(values, GRAIN, piece));
+        Device::Cpu.part(OP, "grad_pre", || for_chunks(values, GRAIN, gradient));
     });
     Ok(kept)
 }
@@ -406,7 +406,7 @@ impl Kernel for BiasGrad {
         let sizes = Sizes { entries: 1, m: rows, k: 0, n };
         with_dtype!(self.bias.dtype(), T: Float => {
             let grad_pre = GradPre::<T>::new(self.function, sizes, inputs, 0);
-            for_pieces(outputs[0].of_mut::<T>(), STRIP, |start, dbias| {
+            for_chunks(outputs[0].of_mut::<T>(), STRIP, |start, dbias| {
                 let [mut total, mut block, mut line] = [[<T as Float>::Acc::ZERO; STRIP]; 3];
                 for first in (0..rows).step_by(ROWS) {
                     block.fill(<T as Float>::Acc::ZERO);

@@ -7,14 +7,14 @@
 
 use std::ops::Range;
 
-use super::gpu::{self, Fused, Part, Side, Stored};
+use super::gpu::{self, Fused, LocalTensor, Side, Stored};
 use super::{Layout, Weight};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, Finish, LaneSums, Lines, Operand, Product, gemm};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Gpu, GpuBuffer, Strided, kernel_sizes};
@@ -232,7 +232,7 @@ impl Kernel for LinearCrossEntropyGrad {
                     let mut sums = CpuBuffer::scratch(OP, bytes)?;
                     self.on_cpu::<T>(inputs, Some(sums.of_mut()), dw)?;
                     let sums = sums.of::<<T as Float>::Acc>();
-                    for_pieces(dx, GRAIN, |start, dx| T::narrow(&sums[start..][..dx.len()], dx));
+                    for_chunks(dx, GRAIN, |start, dx| T::narrow(&sums[start..][..dx.len()], dx));
                     Ok(())
                 }
             }
@@ -249,11 +249,11 @@ impl Kernel for LinearCrossEntropyGrad {
         let (ignore, targets) = (self.ignore, &inputs[2]);
         let loss = GpuLoss { op: OP, gpu, ignore, classes: sizes.v, targets };
         let kept = [&inputs[3], &inputs[4], &inputs[5]].map(|view| view.data.all());
-        let mut sum: Option<Part> = None;
+        let mut sum: Option<LocalTensor> = None;
         for classes in sizes.blocks() {
             let w = logits.weight(classes.clone())?;
             let block = logits.compute(&w)?;
-            let p = Part::new(OP, gpu, block.spec.shape(), DType::F32)?;
+            let p = LocalTensor::new(OP, gpu, block.spec.shape(), DType::F32)?;
             loss.grad(block.view().elements(), classes.clone(), kept, p.view().elements())?;
             drop(block);
             if let Some(dw) = dw {
@@ -264,7 +264,7 @@ impl Kernel for LinearCrossEntropyGrad {
                 sum = Some(match sum {
                     None => term,
                     Some(sum) => {
-                        let next = Part::new(OP, gpu, term.spec.shape(), DType::F32)?;
+                        let next = LocalTensor::new(OP, gpu, term.spec.shape(), DType::F32)?;
                         Binary::Add.gpu(GpuIo {
                             gpu,
                             inputs: &[sum.view(), term.view()],
@@ -347,7 +347,7 @@ impl LinearCrossEntropyGrad {
                 } else {
                     plain::<T::Acc>(&product, term.of_mut())?;
                     let term = term.of::<T::Acc>();
-                    for_pieces(dx, GRAIN, |start, dx| fold::add(dx, &term[start..][..dx.len()]));
+                    for_chunks(dx, GRAIN, |start, dx| fold::add(dx, &term[start..][..dx.len()]));
                 }
             }
         }
@@ -425,28 +425,28 @@ struct GpuLogits<'a> {
 
 impl GpuLogits<'_> {
     /// The weight of these classes: rows in their place, or a copy of columns.
-    fn weight(&self, classes: Range<usize>) -> Result<Part> {
+    fn weight(&self, classes: Range<usize>) -> Result<LocalTensor> {
         let Sizes { k, v, .. } = self.sizes;
         match self.layout {
-            Layout::Nk => Part::rows(OP, self.w, classes),
+            Layout::Nk => LocalTensor::rows(OP, self.w, classes),
             Layout::Kn => {
                 let n = classes.len();
-                let part = Part::new(OP, self.gpu, &[k, n], self.w.spec.dtype())?;
+                let columns = LocalTensor::new(OP, self.gpu, &[k, n], self.w.spec.dtype())?;
                 let copy = Strided { dims: vec![[k, v, n], [n, 1, 1]], from: classes.start, to: 0 };
-                self.gpu.copy(OP, self.w, &part.view(), copy)?;
-                Ok(part)
+                self.gpu.copy(OP, self.w, &columns.view(), copy)?;
+                Ok(columns)
             }
         }
     }
 
     /// `x·w`, `[m, n]`, in f32.
-    fn compute(&self, w: &Part) -> Result<Part> {
+    fn compute(&self, w: &LocalTensor) -> Result<LocalTensor> {
         let Sizes { m, k, .. } = self.sizes;
         let (n, stored) = match self.layout {
             Layout::Kn => (w.spec.shape()[1], Stored::AsIs),
             Layout::Nk => (w.spec.shape()[0], Stored::Transposed),
         };
-        let logits = Part::new(OP, self.gpu, &[m, n], DType::F32)?;
+        let logits = LocalTensor::new(OP, self.gpu, &[m, n], DType::F32)?;
         let function = Activation::None.into();
         let product = gpu::Product {
             op: OP,
@@ -464,13 +464,13 @@ impl GpuLogits<'_> {
     }
 
     /// `p·wᵀ`, `[m, k]`, in f32.
-    fn dx(&self, p: &Part, w: &Part) -> Result<Part> {
+    fn dx(&self, p: &LocalTensor, w: &LocalTensor) -> Result<LocalTensor> {
         let Sizes { m, k, .. } = self.sizes;
         let stored = match self.layout {
             Layout::Kn => Stored::Transposed,
             Layout::Nk => Stored::AsIs,
         };
-        let dx = Part::new(OP, self.gpu, &[m, k], DType::F32)?;
+        let dx = LocalTensor::new(OP, self.gpu, &[m, k], DType::F32)?;
         let product = gpu::Product {
             op: OP,
             entries: 1,
@@ -487,32 +487,32 @@ impl GpuLogits<'_> {
     }
 
     /// `xᵀ·p` in its place in `dw`.
-    fn put_dw(&self, p: &Part, classes: Range<usize>, dw: &View<&GpuBuffer>) -> Result<()> {
+    fn put_dw(&self, p: &LocalTensor, classes: Range<usize>, dw: &View<&GpuBuffer>) -> Result<()> {
         let Sizes { m, k, v } = self.sizes;
         let n = classes.len();
         let p = &p.view();
-        let (a, b, side, part) = match self.layout {
+        let (a, b, side, block) = match self.layout {
             Layout::Kn => {
-                let part = Part::new(OP, self.gpu, &[k, n], dw.spec.dtype())?;
-                (self.x, p, Side::Right, part)
+                let block = LocalTensor::new(OP, self.gpu, &[k, n], dw.spec.dtype())?;
+                (self.x, p, Side::Right, block)
             }
-            Layout::Nk => (p, self.x, Side::Left, Part::rows(OP, dw, classes.clone())?),
+            Layout::Nk => (p, self.x, Side::Left, LocalTensor::rows(OP, dw, classes.clone())?),
         };
         let product = gpu::Product {
             op: OP,
             entries: 1,
-            m: part.spec.shape()[0],
-            n: part.spec.shape()[1],
+            m: block.spec.shape()[0],
+            n: block.spec.shape()[1],
             k: m,
             a: gpu::Operand { data: a, stored: Stored::Transposed },
             b: gpu::Operand { data: b, stored: Stored::AsIs },
             fused: grad_pre(side),
             divisible: true,
         };
-        product.launch(self.gpu, &part.view())?;
+        product.launch(self.gpu, &block.view())?;
         if self.layout == Layout::Kn {
             let copy = Strided { dims: vec![[k, n, v], [n, 1, 1]], from: 0, to: classes.start };
-            self.gpu.copy(OP, &part.view(), dw, copy)?;
+            self.gpu.copy(OP, &block.view(), dw, copy)?;
         }
         Ok(())
     }

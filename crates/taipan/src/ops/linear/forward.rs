@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::backward::Backward;
-use super::gpu::{self, Fused, Part, Stored};
+use super::gpu::{self, Fused, LocalTensor, Stored};
 use super::{Layout, Sizes};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuBuffer;
@@ -112,20 +112,23 @@ impl Kernel for Linear {
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
         let sizes = Sizes::new(self.layout, &specs)?;
         let row = sizes.k * inputs[1].spec.dtype().size();
-        let mut pieces = gpu.pieces(sizes.n, row);
-        if sizes.entries > 1 || self.layout == Layout::Kn || pieces.next() == Some(0..sizes.n) {
+        let mut windows = gpu.windows(sizes.n, row);
+        if sizes.entries > 1 || self.layout == Layout::Kn || windows.next() == Some(0..sizes.n) {
             return self.launch(gpu, sizes, inputs, outputs);
         }
-        // Rows of a weight that is larger than a binding, and columns of the results.
-        for columns in gpu.pieces(sizes.n, row) {
+        // The weight is larger than a binding: some of its rows, and columns of the results, at a
+        // time.
+        for columns in gpu.windows(sizes.n, row) {
             let n = columns.len();
-            let rows = |i: usize| Part::rows(self.name, &inputs[i], columns.clone());
-            let parts = (1..inputs.len()).map(rows).collect::<Result<Vec<_>>>()?;
+            let rows = |i: usize| LocalTensor::rows(self.name, &inputs[i], columns.clone());
+            let slices = (1..inputs.len()).map(rows).collect::<Result<Vec<_>>>()?;
             let x = View { spec: inputs[0].spec, data: inputs[0].data };
-            let inputs: Vec<_> = [x].into_iter().chain(parts.iter().map(Part::view)).collect();
-            let room = |y: &View<_>| Part::new(self.name, gpu, &[sizes.m, n], y.spec.dtype());
+            let inputs: Vec<_> =
+                [x].into_iter().chain(slices.iter().map(LocalTensor::view)).collect();
+            let room =
+                |y: &View<_>| LocalTensor::new(self.name, gpu, &[sizes.m, n], y.spec.dtype());
             let blocks = outputs.iter().map(room).collect::<Result<Vec<_>>>()?;
-            let views: Vec<_> = blocks.iter().map(Part::view).collect();
+            let views: Vec<_> = blocks.iter().map(LocalTensor::view).collect();
             self.launch(gpu, Sizes { n, ..sizes }, &inputs, &views)?;
             for (block, y) in views.iter().zip(outputs) {
                 let dims = vec![[sizes.m, n, sizes.n], [n, 1, 1]];

@@ -189,28 +189,33 @@ impl<'a> Sliced<'a> {
     }
 }
 
-/// A tensor within a kernel: a buffer of its own, or a part of another's.
-pub(super) struct Part {
+/// A tensor that exists within a kernel only: in a buffer of its own, or a window of another.
+pub(super) struct LocalTensor {
     pub(super) spec: Spec,
     data: GpuBuffer,
 }
 
-impl Part {
-    pub(super) fn new(op: &'static str, gpu: &Gpu, shape: &[usize], dtype: DType) -> Result<Part> {
+impl LocalTensor {
+    pub(super) fn new(
+        op: &'static str,
+        gpu: &Gpu,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<LocalTensor> {
         let spec = Spec::new(op, shape, dtype)?;
-        Ok(Part { data: gpu.scratch(op, spec.bytes())?, spec })
+        Ok(LocalTensor { data: gpu.scratch(op, spec.bytes())?, spec })
     }
 
-    /// A range along the first dimension, which begins where a binding may.
+    /// A range of rows of a tensor, which must begin at the alignment of bindings.
     pub(super) fn rows(
         op: &'static str,
         of: &View<&GpuBuffer>,
         rows: Range<usize>,
-    ) -> Result<Part> {
+    ) -> Result<LocalTensor> {
         let (inner, dtype) = (&of.spec.shape()[1..], of.spec.dtype());
         let spec = Spec::new(op, &[&[rows.len()], inner].concat(), dtype)?;
         let bytes = inner.iter().product::<usize>() * dtype.size();
-        Ok(Part { data: of.data.part(rows, bytes), spec })
+        Ok(LocalTensor { data: of.data.window(rows, bytes), spec })
     }
 
     pub(super) fn view(&self) -> View<'_, &GpuBuffer> {

@@ -12,7 +12,7 @@ use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize, gpu};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, vectorized};
-use crate::cpu::threads::{for_pieces, for_tasks};
+use crate::cpu::threads::{for_chunks, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::{CpuIo, GpuIo, Kernel, View};
@@ -170,7 +170,7 @@ fn backward<T: Float>(
 fn sum_parts<T: Float>(parts: &[T::Acc], count: usize, out: &mut [T]) {
     const STRIP: usize = 1024;
     let len = out.len();
-    for_pieces(out, STRIP, |start, out| {
+    for_chunks(out, STRIP, |start, out| {
         let mut sum = [T::Acc::ZERO; STRIP];
         let sum = &mut sum[..out.len()];
         for part in 0..count {

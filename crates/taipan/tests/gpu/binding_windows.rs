@@ -89,7 +89,7 @@ fn sums_of_everything() -> Result<()> {
     assert!((x.sum()?.item()? - want).abs() < 0.05, "{want}");
     assert!((x.mean()?.item()? - want / LEN as f64).abs() < 1e-6);
     assert_eq!(x.max()?.item()?, values(4).into_iter().fold(f32::MIN, f32::max) as f64);
-    // The same bits as in one piece.
+    // The same bits as in a single window.
     let Device::Gpu(whole) = crate::harness::gpu() else { unreachable!("a GPU") };
     let y = Tensor::new(&values(4), &[LEN], &Device::Gpu(whole.clone()))?;
     assert_eq!(x.sum()?.item()?, y.sum()?.item()?);
@@ -110,7 +110,7 @@ fn tables() -> Result<()> {
     };
     let (got, want) = (outcome(&Device::Gpu(gpu.clone()))?, outcome(&Device::Cpu)?);
     assert!(got == want);
-    // Outside all pieces.
+    // Outside all windows.
     let device = &Device::Gpu(gpu);
     let table = Tensor::zeros(&[v, d], DType::F32, device)?;
     let y = embedding(&table, &Tensor::new(&[3001u32], &[1], device)?)?;
