@@ -161,8 +161,8 @@ impl Layer {
             d: Some(&self.skip),
             delta_bias: Some(&self.dt_bias),
             z: Some(&z),
-            state: before.map(|before| &before.state),
-            starts,
+            initial_state: before.map(|before| &before.state),
+            seq_start: starts,
             ..Scan::new(&x, &delta, &self.a_log, &b, &c)
         })?;
         let hidden = linear(&y, Weight::nk(&self.out), self.out_bias.as_deref(), Activation::None)?;
