@@ -17,7 +17,7 @@ pub(crate) trait Kernel: Send + 'static {
     fn name(&self) -> &'static str;
 
     /// Which of its op's kernels it is, in profiles; empty for the one that computes the results.
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         ""
     }
 
@@ -72,15 +72,15 @@ pub(crate) struct View<'a, B> {
 
 impl<'a> View<'a, &'a CpuBuffer> {
     /// The elements.
-    pub(crate) fn of<T: Element>(&self) -> &'a [T] {
-        self.data.of()
+    pub(crate) fn as_slice<T: Element>(&self) -> &'a [T] {
+        self.data.as_slice()
     }
 }
 
 impl View<'_, &mut CpuBuffer> {
     /// The elements.
-    pub(crate) fn of_mut<T: Element>(&mut self) -> &mut [T] {
-        self.data.of_mut()
+    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        self.data.as_mut_slice()
     }
 }
 
@@ -166,7 +166,7 @@ impl Storage {
 
 fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
     let device = one_device(kernel.name(), inputs.iter().copied())?;
-    device.part(kernel.name(), kernel.stage(), || match device {
+    device.part(kernel.name(), kernel.role(), || match device {
         Device::Cpu => on_cpu(kernel, inputs, specs),
         Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
     })
@@ -260,7 +260,7 @@ mod tests {
         }
 
         fn cpu(&self, io: CpuIo) -> Result<()> {
-            io.outputs[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
+            io.outputs[0].as_mut_slice::<f32>().iter_mut().for_each(|x| *x += 1.0);
             Ok(())
         }
 

@@ -110,8 +110,8 @@ impl Kernel for Binary {
         let shape = outputs[0].spec.shape();
         let layout = Layout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (a, b) = (inputs[0].of::<T>(), inputs[1].of::<T>());
-            layout.run::<T>(*self, a, b, outputs[0].of_mut::<T>())
+            let (a, b) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
+            layout.run::<T>(*self, a, b, outputs[0].as_mut_slice::<T>())
         });
         Ok(())
     }
@@ -286,8 +286,8 @@ impl Kernel for Broadcast {
         let from = inputs[0].spec.shape();
         let layout = Layout::new(&self.0, from, from);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            let x = inputs[0].of::<T>();
-            for_chunks(outputs[0].of_mut::<T>(), GRAIN, |start, chunk| {
+            let x = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {
                 layout.for_runs(start, chunk, usize::MAX, |out, from| match layout.advances[0] {
                     true => out.copy_from_slice(&x[from[0]..][..out.len()]),
                     false => out.fill(x[from[0]]),

@@ -50,24 +50,24 @@ impl Kernel for Cast {
         match (x.spec.dtype(), self.0) {
             (DType::F16 | DType::BF16, DType::F32) => {
                 with_dtype!(x.spec.dtype(), T: Float => {
-                    let x = x.of::<T>();
+                    let x = x.as_slice::<T>();
                     let widen = |x: &[T], out: &mut [f32]| T::widen(x, bytemuck::cast_slice_mut(out));
-                    convert(x, out.of_mut::<f32>(), widen);
+                    convert(x, out.as_mut_slice::<f32>(), widen);
                 });
             }
             (DType::F32, DType::F16 | DType::BF16) => {
                 with_dtype!(self.0, T: Float => {
-                    let x = x.of::<f32>();
+                    let x = x.as_slice::<f32>();
                     let narrow = |x: &[f32], out: &mut [T]| T::narrow(bytemuck::cast_slice(x), out);
-                    convert(x, out.of_mut::<T>(), narrow);
+                    convert(x, out.as_mut_slice::<T>(), narrow);
                 });
             }
             (DType::I64, to) => with_dtype!(to, T: Element => {
-                convert_each(x.of::<i64>(), out.of_mut::<T>(), T::of_i64);
+                convert_each(x.as_slice::<i64>(), out.as_mut_slice::<T>(), T::of_i64);
             }),
             // f64 holds every element of the other types.
             (from, to) => with_dtype!(from, S: Element => with_dtype!(to, T: Element => {
-                convert_each(x.of::<S>(), out.of_mut::<T>(), |x| T::of_f64(x.to_f64()));
+                convert_each(x.as_slice::<S>(), out.as_mut_slice::<T>(), |x| T::of_f64(x.to_f64()));
             })),
         }
         Ok(())

@@ -75,7 +75,7 @@ impl Kernel for Concat {
             for input in inputs {
                 let range = start..start + input.spec.shape()[self.0];
                 start = range.end;
-                rows.put(input.of::<T>(), range, outputs[0].of_mut::<T>());
+                rows.put(input.as_slice::<T>(), range, outputs[0].as_mut_slice::<T>());
             }
         });
         Ok(())

@@ -93,10 +93,10 @@ impl Kernel for CrossEntropy {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         const BLOCK: usize = 1024;
-        let (n, targets) = (columns(inputs[0].spec), inputs[1].of::<u32>());
+        let (n, targets) = (columns(inputs[0].spec), inputs[1].as_slice::<u32>());
         ensure_below(OP, "target", targets, n, self.ignore)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let logits = inputs[0].of::<T>();
+            let logits = inputs[0].as_slice::<T>();
             let mut rows = vec![Row::<<T as Float>::Acc>::NEW; self.rows];
             for_chunks(&mut rows, GRAIN.div_ceil(n.max(1)), |start, rows| {
                 let mut wide = [<T as Float>::Acc::ZERO; BLOCK];
@@ -135,7 +135,7 @@ impl Kernel for CrossEntropyGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -144,12 +144,12 @@ impl Kernel for CrossEntropyGrad {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let (n, targets) = (columns(inputs[0].spec), inputs[1].of::<u32>());
+        let (n, targets) = (columns(inputs[0].spec), inputs[1].as_slice::<u32>());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let logits = inputs[0].of::<T>();
-            let rows = Row::load(inputs[2].of::<<T as Float>::Acc>());
+            let logits = inputs[0].as_slice::<T>();
+            let rows = Row::load(inputs[2].as_slice::<<T as Float>::Acc>());
             let scale = scale(&inputs[3], &inputs[4]);
-            for_chunks(outputs[0].of_mut::<T>(), GRAIN.div_ceil(n.max(1)) * n, |start, chunk| {
+            for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN.div_ceil(n.max(1)) * n, |start, chunk| {
                 let mut wide = vec![<T as Float>::Acc::ZERO; n];
                 for (i, out) in chunk.chunks_mut(n).enumerate() {
                     let row = start / n + i;
@@ -253,18 +253,18 @@ pub(super) fn store<A: Real>(
     }
     let count = targets.iter().filter(counts).count();
     let mean = fold::sum(&losses) / A::of(count.max(1) as f64);
-    outputs[0].of_mut::<A>()[0] = mean;
+    outputs[0].as_mut_slice::<A>()[0] = mean;
     if let [_, kept, counted] = outputs {
-        for (kept, row) in kept.of_mut::<A>().chunks_mut(3).zip(rows) {
+        for (kept, row) in kept.as_mut_slice::<A>().chunks_mut(3).zip(rows) {
             kept.copy_from_slice(&[row.max, row.sum, row.logit]);
         }
-        counted.of_mut::<A>()[0] = A::of(count as f64);
+        counted.as_mut_slice::<A>()[0] = A::of(count as f64);
     }
 }
 
 /// `dy/count`
 pub(super) fn scale<A: Real>(count: &View<&CpuBuffer>, dy: &View<&CpuBuffer>) -> A {
-    dy.of::<A>()[0] / count.of::<A>()[0]
+    dy.as_slice::<A>()[0] / count.as_slice::<A>()[0]
 }
 
 vectorized! {

@@ -77,11 +77,11 @@ impl Kernel for Embedding {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(inputs[0].spec);
-        let ids = inputs[1].of::<u32>();
+        let ids = inputs[1].as_slice::<u32>();
         ensure_below(OP, "id", ids, v, None)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let table = inputs[0].of::<T>();
-            for_chunks(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, chunk| {
+            let table = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
                 for (y, &id) in chunk.chunks_mut(d).zip(&ids[start / d..]) {
                     y.copy_from_slice(&table[id as usize * d..][..d]);
                 }
@@ -119,7 +119,7 @@ impl Kernel for EmbeddingGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -130,7 +130,7 @@ impl Kernel for EmbeddingGrad {
     /// The positions are sorted by id, those of an id in their order; then rows in parallel.
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(&self.table);
-        let ids = inputs[1].of::<u32>();
+        let ids = inputs[1].as_slice::<u32>();
         // Where the positions of each id end, and so those of the next begin.
         let mut ends = vec![0; v + 1];
         ids.iter().for_each(|&id| ends[id as usize + 1] += 1);
@@ -143,8 +143,8 @@ impl Kernel for EmbeddingGrad {
             ends[id as usize] += 1;
         }
         with_dtype!(self.table.dtype(), T: Float => {
-            let dy = inputs[0].of::<T>();
-            for_chunks(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, chunk| {
+            let dy = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
                 let [mut sum, mut wide] = [(); 2].map(|()| vec![<T as Float>::Acc::ZERO; d]);
                 for (i, row) in chunk.chunks_mut(d).enumerate() {
                     let id = start / d + i;

@@ -77,8 +77,8 @@ impl Kernel for Gated {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (x, gate) = (inputs[0].of::<T>(), inputs[1].of::<T>());
-            map(x, gate, outputs[0].of_mut::<T>(), |x, gate, y| {
+            let (x, gate) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
+            map(x, gate, outputs[0].as_mut_slice::<T>(), |x, gate, y| {
                 y.copy_from_slice(gate);
                 self.0.value(y);
                 fold::multiply(y, x);
@@ -100,7 +100,7 @@ impl Kernel for GatedGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -111,8 +111,8 @@ impl Kernel for GatedGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [dx, dgate] = outputs else { unreachable!("two results") };
         with_dtype!(dx.spec.dtype(), T: Float => {
-            let inputs = [0, 1, 2].map(|i| inputs[i].of::<T>());
-            let (dx, dgate) = (dx.of_mut::<T>(), dgate.of_mut::<T>());
+            let inputs = [0, 1, 2].map(|i| inputs[i].as_slice::<T>());
+            let (dx, dgate) = (dx.as_mut_slice::<T>(), dgate.as_mut_slice::<T>());
             let work = dx.len();
             let pieces = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate().collect();
             for_tasks(pieces, work, |(i, grads)| self.piece(inputs, i * GRAIN, grads))

@@ -171,7 +171,7 @@ impl Kernel for Reduce {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let sizes = self.extent.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (x, out) = (inputs[0].of::<T>(), outputs[0].of_mut::<T>());
+            let (x, out) = (inputs[0].as_slice::<T>(), outputs[0].as_mut_slice::<T>());
             match sizes {
                 [_, len, 1] => reduce_rows(self.fold, x, len, out),
                 [_, len, inner] => reduce_columns(self.fold, x, len, inner, out),
@@ -297,7 +297,7 @@ impl Kernel for MaxGrad {
         "max"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -308,8 +308,8 @@ impl Kernel for MaxGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [_, len, inner] = self.0.split(inputs[1].spec.shape());
         with_dtype!(inputs[1].spec.dtype(), T: Float => {
-            let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].of::<T>());
-            for_chunks(outputs[0].of_mut::<T>(), len * inner, |start, dx| {
+            let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].as_slice::<T>());
+            for_chunks(outputs[0].as_mut_slice::<T>(), len * inner, |start, dx| {
                 let at = start / len; // of [outer, inner]
                 let (dy, y) = (&dy[at..at + inner], &y[at..at + inner]);
                 let x = &x[start..start + dx.len()];
@@ -367,8 +367,8 @@ impl Kernel for Argmax {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [_, len, inner] = self.0.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let x = inputs[0].of::<T>();
-            for_chunks(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, chunk| {
+            let x = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<u32>(), GRAIN.div_ceil(len), |start, chunk| {
                 for (i, out) in chunk.iter_mut().enumerate() {
                     let (outer, column) = ((start + i) / inner, (start + i) % inner);
                     let best = if inner == 1 {

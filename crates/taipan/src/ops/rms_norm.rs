@@ -189,17 +189,17 @@ impl RmsNorm {
         if n == 0 {
             return;
         }
-        let x = inputs[0].of::<T>();
+        let x = inputs[0].as_slice::<T>();
         let mut buffer = vec![T::Acc::ZERO; n];
-        let weight = widened(inputs[1].of::<T>(), &mut buffer);
-        let residual = inputs.get(2).map(|residual| residual.of::<R>());
+        let weight = widened(inputs[1].as_slice::<T>(), &mut buffer);
+        let residual = inputs.get(2).map(|residual| residual.as_slice::<R>());
         let (y, rest) = outputs.split_at_mut(1);
         let (s, rstd) = rest.split_at_mut(residual.is_some() as usize);
 
         let block = rows_per_task(n);
-        let y = y[0].of_mut::<T>().chunks_mut(block * n);
-        let mut s = s.first_mut().map(|s| s.of_mut::<R>().chunks_mut(block * n));
-        let mut rstd = rstd.first_mut().map(|rstd| rstd.of_mut::<T::Acc>().chunks_mut(block));
+        let y = y[0].as_mut_slice::<T>().chunks_mut(block * n);
+        let mut s = s.first_mut().map(|s| s.as_mut_slice::<R>().chunks_mut(block * n));
+        let mut rstd = rstd.first_mut().map(|rstd| rstd.as_mut_slice::<T::Acc>().chunks_mut(block));
         let tasks = y.enumerate().map(|(i, y)| {
             let s = s.as_mut().and_then(Iterator::next).unwrap_or_default();
             let rstd = rstd.as_mut().and_then(Iterator::next).unwrap_or_default();
@@ -258,7 +258,7 @@ impl Kernel for RmsNormGrad {
         self.name
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -330,11 +330,11 @@ impl RmsNormGrad {
         if n == 0 {
             return Ok(());
         }
-        let (dy, s) = (inputs[0].of::<T>(), inputs[1].of::<R>());
+        let (dy, s) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<R>());
         let mut buffer = vec![T::Acc::ZERO; n];
-        let weight = widened(inputs[2].of::<T>(), &mut buffer);
-        let rstd = inputs[3].of::<T::Acc>();
-        let upstream = inputs.get(4).map(|upstream| upstream.of::<R>());
+        let weight = widened(inputs[2].as_slice::<T>(), &mut buffer);
+        let rstd = inputs[3].as_slice::<T::Acc>();
+        let upstream = inputs.get(4).map(|upstream| upstream.as_slice::<R>());
         let (dweight, rest) = outputs.split_at_mut(1);
         let (ds, dx) = rest.split_at_mut(1);
 
@@ -342,9 +342,9 @@ impl RmsNormGrad {
         // [blocks, n]
         let mut partial =
             CpuBuffer::scratch(self.name, rows.div_ceil(block) * n * size_of::<T::Acc>())?;
-        let ds = ds[0].of_mut::<R>().chunks_mut(block * n);
-        let mut dx = dx.first_mut().map(|dx| dx.of_mut::<T>().chunks_mut(block * n));
-        let partials = partial.of_mut::<T::Acc>().chunks_mut(n);
+        let ds = ds[0].as_mut_slice::<R>().chunks_mut(block * n);
+        let mut dx = dx.first_mut().map(|dx| dx.as_mut_slice::<T>().chunks_mut(block * n));
+        let partials = partial.as_mut_slice::<T::Acc>().chunks_mut(n);
         let tasks = ds.zip(partials).enumerate().map(|(i, (ds, partial))| {
             let dx = dx.as_mut().and_then(Iterator::next).unwrap_or_default();
             (i * block, ds, dx, partial)
@@ -372,8 +372,8 @@ impl RmsNormGrad {
             }
         });
         let mut total = vec![T::Acc::ZERO; n];
-        partial.of::<T::Acc>().chunks(n).for_each(|partial| fold::add(&mut total, partial));
-        T::narrow(&total, dweight[0].of_mut::<T>());
+        partial.as_slice::<T::Acc>().chunks(n).for_each(|partial| fold::add(&mut total, partial));
+        T::narrow(&total, dweight[0].as_mut_slice::<T>());
         Ok(())
     }
 }

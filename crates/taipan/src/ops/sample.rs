@@ -123,9 +123,9 @@ impl Kernel for Draw {
         const COST: usize = 16;
         let n = inputs[0].spec.shape()[outputs[0].spec.shape().len()];
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let x = inputs[0].of::<T>();
-            let tokens = inputs.get(1).map(|tokens| tokens.of::<u32>());
-            for_chunks(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(COST * n), |start, chunk| {
+            let x = inputs[0].as_slice::<T>();
+            let tokens = inputs.get(1).map(|tokens| tokens.as_slice::<u32>());
+            for_chunks(outputs[0].as_mut_slice::<u32>(), GRAIN.div_ceil(COST * n), |start, chunk| {
                 for (i, out) in chunk.iter_mut().enumerate() {
                     let at = (start + i) * n..(start + i + 1) * n;
                     let tokens = tokens.map(|tokens| &tokens[at.clone()]);

@@ -65,7 +65,7 @@ impl Kernel for Slice {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let rows = Rows::new(inputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            rows.take(inputs[0].of::<T>(), self.range.clone(), outputs[0].of_mut::<T>())
+            rows.take(inputs[0].as_slice::<T>(), self.range.clone(), outputs[0].as_mut_slice::<T>())
         });
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Kernel for SliceGrad {
         "slice"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -103,9 +103,9 @@ impl Kernel for SliceGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let rows = Rows::new(outputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            let out = outputs[0].of_mut::<T>();
+            let out = outputs[0].as_mut_slice::<T>();
             out.fill(T::of_f64(0.0));
-            rows.put(inputs[0].of::<T>(), self.range.clone(), out)
+            rows.put(inputs[0].as_slice::<T>(), self.range.clone(), out)
         });
         Ok(())
     }

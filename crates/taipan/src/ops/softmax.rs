@@ -51,7 +51,7 @@ impl Kernel for Softmax {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let n = row_len(inputs[0].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            for_rows(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), n, |row, _| {
+            for_rows(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), n, |row, _| {
                 let max = fold::max(row).unwrap_or(<T as Float>::Acc::ZERO);
                 exp_of_difference(row, max);
                 let scale = <T as Float>::Acc::ONE / fold::sum(row);
@@ -73,7 +73,7 @@ impl Kernel for SoftmaxGrad {
         "softmax"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -84,8 +84,8 @@ impl Kernel for SoftmaxGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let n = row_len(inputs[0].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (dy, y) = (inputs[0].of::<T>(), inputs[1].of::<T>());
-            for_rows(dy, y, outputs[0].of_mut::<T>(), n, |dy, y| {
+            let (dy, y) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
+            for_rows(dy, y, outputs[0].as_mut_slice::<T>(), n, |dy, y| {
                 let dot = fold::dot(dy, y);
                 dy.iter_mut().zip(y).for_each(|(dy, y)| *dy = *y * (*dy - dot));
             })

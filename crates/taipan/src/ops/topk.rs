@@ -79,15 +79,15 @@ impl Kernel for TopK {
             return Ok(());
         }
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let x = inputs[0].of::<T>();
+            let x = inputs[0].as_slice::<T>();
             let rows = (GRAIN / n).max(1);
-            for_chunks(indices.of_mut::<u32>(), rows * k, |start, chunk| {
+            for_chunks(indices.as_mut_slice::<u32>(), rows * k, |start, chunk| {
                 for (i, indices) in chunk.chunks_mut(k).enumerate() {
                     largest(&x[(start / k + i) * n..][..n], indices);
                 }
             });
-            let indices = indices.of_mut::<u32>();
-            for (i, (value, j)) in values.of_mut::<T>().iter_mut().zip(indices).enumerate() {
+            let indices = indices.as_mut_slice::<u32>();
+            for (i, (value, j)) in values.as_mut_slice::<T>().iter_mut().zip(indices).enumerate() {
                 *value = x[i / k * n + *j as usize];
             }
         });
@@ -119,7 +119,7 @@ impl Kernel for TopKGrad {
         "topk"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -130,9 +130,9 @@ impl Kernel for TopKGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let (k, n) = (last(inputs[0].spec), last(&self.0));
         with_dtype!(self.0.dtype(), T: Element => {
-            let (dy, indices) = (inputs[0].of::<T>(), inputs[1].of::<u32>());
+            let (dy, indices) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<u32>());
             let rows = (GRAIN / n.max(1)).max(1);
-            for_chunks(outputs[0].of_mut::<T>(), rows * n, |start, chunk| {
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows * n, |start, chunk| {
                 chunk.fill(T::of_f64(0.0));
                 for (i, dx) in chunk.chunks_mut(n).enumerate() {
                     let at = (start / n + i) * k..(start / n + i + 1) * k;

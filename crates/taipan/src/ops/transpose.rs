@@ -80,9 +80,9 @@ impl Kernel for Permute {
             // Rows are written some at a time: those of a transposed matrix are neighbours where
             // they are read, and share cache lines.
             const ROWS: usize = 16;
-            let x = inputs[0].of::<T>();
+            let x = inputs[0].as_slice::<T>();
             let rows = (GRAIN / row.max(1)).max(1).next_multiple_of(ROWS);
-            for_chunks(outputs[0].of_mut::<T>(), rows * row, |start, chunk| {
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows * row, |start, chunk| {
                 for (i, out) in chunk.chunks_mut(ROWS * row).enumerate() {
                     let mut offsets = [0; ROWS];
                     let offsets = &mut offsets[..out.len() / row];

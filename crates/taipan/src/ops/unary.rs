@@ -45,7 +45,7 @@ impl Kernel for Scale {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let factor = <T as Float>::Acc::of(self.0);
-            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
+            map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 y.iter_mut().zip(x).for_each(|(y, x)| *y = *x * factor);
             })
         });
@@ -106,7 +106,7 @@ impl Kernel for Unary {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
+            map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 y.copy_from_slice(x);
                 self.0.value(y)
             })
@@ -134,7 +134,7 @@ impl Kernel for UnaryGrad {
         self.0.name()
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -145,8 +145,8 @@ impl Kernel for UnaryGrad {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let kept = inputs.get(1).map_or(&[][..], |kept| kept.of::<T>());
-            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept, dx| self.0.gradient(kept, dy, dx))
+            let kept = inputs.get(1).map_or(&[][..], |kept| kept.as_slice::<T>());
+            map(inputs[0].as_slice::<T>(), kept, outputs[0].as_mut_slice::<T>(), |dy, kept, dx| self.0.gradient(kept, dy, dx))
         });
         Ok(())
     }

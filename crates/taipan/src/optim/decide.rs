@@ -72,10 +72,10 @@ impl Update for Decide {
     /// `sums`; `record`, `scale` and `plan`.
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
         let [record, scale, plan] = targets else { unreachable!("three targets") };
-        let (record, plan) = (record.of_mut::<u32>(), plan.of_mut::<f64>());
+        let (record, plan) = (record.as_mut_slice::<u32>(), plan.as_mut_slice::<f64>());
         with_dtype!(scale.spec.dtype(), T: Float => {
-            let scale = &mut scale.of_mut::<T>()[0];
-            let norm = fold::sum(inputs[0].of::<f64>()).sqrt() / scale.to_f64();
+            let scale = &mut scale.as_mut_slice::<T>()[0];
+            let norm = fold::sum(inputs[0].as_slice::<f64>()).sqrt() / scale.to_f64();
             let norm = if norm > greatest_norm(T::DTYPE) { f64::INFINITY } else { norm };
             *scale = T::of_f64(self.decide(norm, scale.to_f64(), record, plan));
         });

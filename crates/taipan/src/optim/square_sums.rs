@@ -45,7 +45,7 @@ impl Kernel for SquareSums {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let mut left = outputs[0].of_mut::<f64>();
+        let mut left = outputs[0].as_mut_slice::<f64>();
         let mut tasks = Vec::new();
         for x in inputs {
             let (sums, behind) = left.split_at_mut(self.blocks(x.spec));
@@ -55,7 +55,7 @@ impl Kernel for SquareSums {
         }
         let work = inputs.iter().map(|x| x.spec.len()).sum();
         for_tasks(tasks, work, |(x, start, sums)| {
-            with_dtype!(x.spec.dtype(), T: Float => square_sums(&x.of::<T>()[start..], sums));
+            with_dtype!(x.spec.dtype(), T: Float => square_sums(&x.as_slice::<T>()[start..], sums));
         });
         Ok(())
     }

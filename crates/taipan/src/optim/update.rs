@@ -53,7 +53,7 @@ impl Update for AdamWUpdate {
 
     /// The plan and the gradients; the targets of each parameter.
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
-        let (plan, grads) = (inputs[0].of::<f64>(), &inputs[1..]);
+        let (plan, grads) = (inputs[0].as_slice::<f64>(), &inputs[1..]);
         if plan[plan::APPLY] == 0.0 {
             return Ok(());
         }
@@ -67,8 +67,8 @@ impl Update for AdamWUpdate {
                 type Wide = <T as Float>::Acc;
                 let rule = self.rule::<Wide>(plan, rates);
                 match grad.spec.dtype() == dtype {
-                    true => add_tasks::<T, T>(&mut tasks, rule, grad.of(), own),
-                    false => add_tasks::<T, Wide>(&mut tasks, rule, grad.of(), own),
+                    true => add_tasks::<T, T>(&mut tasks, rule, grad.as_slice(), own),
+                    false => add_tasks::<T, Wide>(&mut tasks, rule, grad.as_slice(), own),
                 }
             });
         }
@@ -157,9 +157,10 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
     targets: &'a mut [View<&mut CpuBuffer>],
 ) {
     let [m, v, parameter, master @ ..] = targets else { unreachable!("three targets or four") };
-    let mut masters = master.first_mut().map(|master| master.of_mut().chunks_mut(GRAIN));
-    let moments = m.of_mut().chunks_mut(GRAIN).zip(v.of_mut().chunks_mut(GRAIN));
-    let chunks = parameter.of_mut::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
+    let mut masters = master.first_mut().map(|master| master.as_mut_slice().chunks_mut(GRAIN));
+    let moments = m.as_mut_slice().chunks_mut(GRAIN).zip(v.as_mut_slice().chunks_mut(GRAIN));
+    let chunks =
+        parameter.as_mut_slice::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
     tasks.extend(chunks.map(|((parameter, (m, v)), grad)| -> Task<'a> {
         let master = masters.as_mut().and_then(|masters| masters.next());
         Box::new(move || update_chunk(rule, grad, ParameterChunk { parameter, m, v, master }))

@@ -109,33 +109,23 @@ impl fmt::Display for Profile {
 }
 
 impl Device {
-    /// `f`, measured as a part of the profile that this thread makes, if it does: the kernel `stage` of
+    /// `f`, measured as a part of the profile that this thread makes, if it does: the kernel `role` of
     /// `op`, or its only one if that is empty.
-    pub(crate) fn part<R>(
-        &self,
-        op: &'static str,
-        stage: &'static str,
-        f: impl FnOnce() -> R,
-    ) -> R {
+    pub(crate) fn part<R>(&self, op: &'static str, role: &'static str, f: impl FnOnce() -> R) -> R {
         match self {
-            Device::Cpu => part(op, stage, f),
-            Device::Gpu(gpu) => gpu.part(op, stage, f),
+            Device::Cpu => part(op, role, f),
+            Device::Gpu(gpu) => gpu.part(op, role, f),
         }
     }
 }
 
 impl Gpu {
     /// [`Device::part`]
-    pub(crate) fn part<R>(
-        &self,
-        op: &'static str,
-        stage: &'static str,
-        f: impl FnOnce() -> R,
-    ) -> R {
+    pub(crate) fn part<R>(&self, op: &'static str, role: &'static str, f: impl FnOnce() -> R) -> R {
         #[cfg(not(target_family = "wasm"))]
         if is_on() {
             meet(self);
-            return part(op, stage, || {
+            return part(op, role, || {
                 let result = f();
                 if self.clock() == Clock::Host {
                     self.settle();
@@ -143,7 +133,7 @@ impl Gpu {
                 result
             });
         }
-        part(op, stage, f)
+        part(op, role, f)
     }
 }
 

@@ -95,7 +95,7 @@ pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// `f`, measured as [`Device::part`](crate::Device::part) says, by the host's clock.
-pub(crate) fn part<R>(op: &'static str, stage: &'static str, f: impl FnOnce() -> R) -> R {
+pub(crate) fn part<R>(op: &'static str, role: &'static str, f: impl FnOnce() -> R) -> R {
     struct Close;
     impl Drop for Close {
         fn drop(&mut self) {
@@ -103,7 +103,7 @@ pub(crate) fn part<R>(op: &'static str, stage: &'static str, f: impl FnOnce() ->
         }
     }
     let open = |running: &mut Running| {
-        let (name, others) = ((op, stage), Duration::ZERO);
+        let (name, others) = ((op, role), Duration::ZERO);
         running.open.push(Open { name, since: Instant::now(), others });
         Close
     };
@@ -185,8 +185,8 @@ impl Running {
     fn finished(self, total: Duration) -> Profile {
         let clocks = self.gpus.iter().map(Gpu::clock);
         let gpu_clock = clocks.reduce(|a, b| if a == Clock::Device { b } else { a });
-        let part = |((op, stage), (calls, time)): (Name, (usize, Duration))| {
-            let name = if stage.is_empty() { op.into() } else { format!("{op}: {stage}") };
+        let part = |((op, role), (calls, time)): (Name, (usize, Duration))| {
+            let name = if role.is_empty() { op.into() } else { format!("{op}: {role}") };
             Part { name, calls, time }
         };
         let mut parts: Vec<Part> = self.parts.into_iter().map(part).collect();

@@ -22,17 +22,17 @@ impl fmt::Display for Tensor {
         match self.dtype() {
             _ if self.len() == 0 => f.write_str("[]"),
             DType::U32 => {
-                Printer::new(self, buffer.of::<u32>(), &|x, _| x.to_string()).print(f, 0, 0)
+                Printer::new(self, buffer.as_slice::<u32>(), &|x, _| x.to_string()).print(f, 0, 0)
             }
             DType::I64 => {
-                Printer::new(self, buffer.of::<i64>(), &|x, _| x.to_string()).print(f, 0, 0)
+                Printer::new(self, buffer.as_slice::<i64>(), &|x, _| x.to_string()).print(f, 0, 0)
             }
             float => with_dtype!(float, T: Float => {
                 let text = |x: &T, style| match style {
                     Style::Fixed => format!("{:.4}", x.to_f64()),
                     Style::Scientific => format!("{:.4e}", x.to_f64()),
                 };
-                Printer::new(self, buffer.of::<T>(), &text).print(f, 0, 0)
+                Printer::new(self, buffer.as_slice::<T>(), &text).print(f, 0, 0)
             }),
         }
     }

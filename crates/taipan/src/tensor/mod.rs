@@ -145,7 +145,7 @@ impl Tensor {
         device.ensure_type(op, dtype)?;
         let buffer = Device::Cpu.part(op, "", || {
             let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-            with_dtype!(dtype, T: Element => for_chunks(buffer.of_mut::<T>(), GRAIN, |start, chunk| {
+            with_dtype!(dtype, T: Element => for_chunks(buffer.as_mut_slice::<T>(), GRAIN, |start, chunk| {
                 for (i, x) in chunk.iter_mut().enumerate() {
                     *x = f(start + i).to();
                 }
@@ -225,7 +225,7 @@ impl Tensor {
         const OP: &str = "read";
         T::DTYPE.ensure(self.dtype(), OP, "the type asked for")?;
         match &self.storage {
-            Storage::Cpu(buffer) => Ok(buffer.of::<T>().to_vec()),
+            Storage::Cpu(buffer) => Ok(buffer.as_slice::<T>().to_vec()),
             Storage::Gpu(buffer) => {
                 let mut values = vec![T::of_i64(0); self.len()];
                 buffer.read(OP, bytemuck::cast_slice_mut(&mut values)).await?;

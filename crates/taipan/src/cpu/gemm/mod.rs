@@ -153,7 +153,7 @@ fn gemm_with<T: Float, X: Send>(
     let mut sums = CpuBuffer::scratch("gemm", SUMS.min(m) * SUMS.min(n) * size_of::<T::Acc>())?;
     for rows in blocks(0..m, SUMS) {
         for columns in blocks(0..n, SUMS) {
-            let sums = &mut sums.of_mut::<T::Acc>()[..rows.len() * columns.len()];
+            let sums = &mut sums.as_mut_slice::<T::Acc>()[..rows.len() * columns.len()];
             let mut extra: Vec<(&mut X, &mut [T])> =
                 extra[rows.clone()].iter_mut().zip(out[rows.start * n..].chunks_mut(n)).collect();
             let finish =
@@ -233,7 +233,7 @@ impl<A: Real> Block<'_, A> {
         for columns in blocks(self.columns.clone(), column_step) {
             for depths in depths.chunks(together) {
                 let lanes = columns.len().next_multiple_of(self.micro.columns);
-                let mut rest = &mut packed.of_mut::<A>()[..];
+                let mut rest = &mut packed.as_mut_slice::<A>()[..];
                 let mut right: Vec<&mut [A]> = depths
                     .iter()
                     .map(|depth| rest.split_off_mut(..lanes * depth.len()).unwrap_or_default())
@@ -357,7 +357,7 @@ impl<A: Real> Strip<'_, A> {
         let (mr, depth, width) = (self.micro.rows, self.depth.len(), self.block.len());
         let len = extra.len().next_multiple_of(mr) * depth;
         let mut packed = CpuBuffer::scratch("gemm", len * size_of::<A>())?;
-        let packed = packed.of_mut::<A>();
+        let packed = packed.as_mut_slice::<A>();
         let rows = first..first + extra.len();
         (self.micro.pack_left)(self.product.left, rows, self.depth.clone(), packed)?;
         add_depth(packed, mr * depth, mr, left_sums);

@@ -23,7 +23,7 @@ pub(super) fn pack<A: Real, const W: usize>(
         Lines::Depth => {
             let mut buffer = CpuBuffer::scratch("gemm", lanes.len() * size_of::<A>())?;
             for (step, line) in depth.enumerate() {
-                let line = operand.source.read(line, lanes.start, buffer.of_mut());
+                let line = operand.source.read(line, lanes.start, buffer.as_mut_slice());
                 let (whole, rest) = line.as_chunks::<W>();
                 let mut panels = packed.chunks_mut(panel_len);
                 for (from, panel) in whole.iter().zip(&mut panels) {
@@ -43,7 +43,7 @@ pub(super) fn pack<A: Real, const W: usize>(
                 for (piece, start) in panel.chunks_mut(W * PIECE).zip(depth.clone().step_by(PIECE))
                 {
                     let mut lines = [&[][..]; W];
-                    let buffers = buffer.of_mut::<A>().chunks_mut(piece.len() / W);
+                    let buffers = buffer.as_mut_slice::<A>().chunks_mut(piece.len() / W);
                     for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end)
                     {
                         *to = operand.source.read(line, start, buffer);

@@ -28,7 +28,7 @@ pub(super) fn thin<T: Float, X>(
         return Ok(());
     }
     let left = rows_of_left(product)?;
-    let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.of()[row * k..(row + 1) * k]).collect();
+    let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.as_slice()[row * k..(row + 1) * k]).collect();
     // Strips of columns, `[m, strip]` each, are summed in parallel.
     let strip = match right.lines {
         Lines::Lanes => 64,
@@ -37,7 +37,7 @@ pub(super) fn thin<T: Float, X>(
     .min(n);
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
     let mut sums = CpuBuffer::scratch("gemm", size)?;
-    let sums = sums.of_mut::<T::Acc>();
+    let sums = sums.as_mut_slice::<T::Acc>();
     let min_len = if threads_for(n.saturating_mul(m * k)) == 1 { usize::MAX } else { 1 };
     sums.par_chunks_mut(m * strip).enumerate().with_min_len(min_len).try_for_each(
         |(i, sums)| {
@@ -47,7 +47,7 @@ pub(super) fn thin<T: Float, X>(
             match right.lines {
                 Lines::Lanes => {
                     for (j, column) in columns.enumerate() {
-                        let line = right.source.read(column, 0, buffer.of_mut());
+                        let line = right.source.read(column, 0, buffer.as_mut_slice());
                         for (row, left) in left.iter().enumerate() {
                             sums[row * strip + j] = fold::dot(left, line);
                         }
@@ -57,11 +57,12 @@ pub(super) fn thin<T: Float, X>(
                     // A block of the depth first, then the blocks, as with many rows.
                     sums.fill(T::Acc::ZERO);
                     let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
-                    let block = block.of_mut::<T::Acc>();
+                    let block = block.as_mut_slice::<T::Acc>();
                     for depth in blocks(0..k, even(k, DEPTH, 1)) {
                         block.fill(T::Acc::ZERO);
                         for step in depth {
-                            let line = right.source.read(step, columns.start, buffer.of_mut());
+                            let line =
+                                right.source.read(step, columns.start, buffer.as_mut_slice());
                             for (row, left) in left.iter().enumerate() {
                                 fold::add_scaled(&mut block[row * strip..], left[step], line);
                             }
@@ -91,15 +92,15 @@ fn rows_of_left<A: Real>(product: &Product<A>) -> Result<CpuBuffer> {
     match left.lines {
         Lines::Lanes => {
             let mut buffer = CpuBuffer::scratch("gemm", k * size_of::<A>())?;
-            for (line, row) in rows.of_mut::<A>().chunks_mut(k.max(1)).enumerate() {
-                row.copy_from_slice(left.source.read(line, 0, buffer.of_mut()));
+            for (line, row) in rows.as_mut_slice::<A>().chunks_mut(k.max(1)).enumerate() {
+                row.copy_from_slice(left.source.read(line, 0, buffer.as_mut_slice()));
             }
         }
         Lines::Depth => {
             let mut line = [A::ZERO; ROWS];
             for step in 0..k {
                 for (row, x) in left.source.read(step, 0, &mut line[..m]).iter().enumerate() {
-                    rows.of_mut::<A>()[row * k + step] = *x;
+                    rows.as_mut_slice::<A>()[row * k + step] = *x;
                 }
             }
         }

@@ -147,7 +147,7 @@ impl<T: Float> Texts<'_, T> {
             CpuBuffer::scratch(OP, self.blocks().count() * size * size_of::<T::Acc>())?;
 
         let (mut dx, mut dwindow) = (grads.dx, grads.dwindow);
-        let mut rest = partial.of_mut::<T::Acc>();
+        let mut rest = partial.as_mut_slice::<T::Acc>();
         let blocks = self.blocks().map(|(entry, times)| {
             let window = times.start == 0 && self.window.is_some();
             let grads = BlockGrads {
@@ -164,7 +164,10 @@ impl<T: Float> Texts<'_, T> {
         });
 
         let mut total = vec![T::Acc::ZERO; size];
-        partial.of::<T::Acc>().chunks(size.max(1)).for_each(|part| fold::add(&mut total, part));
+        partial
+            .as_slice::<T::Acc>()
+            .chunks(size.max(1))
+            .for_each(|part| fold::add(&mut total, part));
         let (dtaps, dbias) = total.split_at(k * d);
         let dweight = (0..d).flat_map(|c| dtaps.iter().skip(c).step_by(d).copied());
         T::narrow(&dweight.collect::<Vec<_>>(), grads.dweight);

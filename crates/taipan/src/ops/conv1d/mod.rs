@@ -181,7 +181,7 @@ impl Kernel for Conv1d {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [y, next] = outputs else { unreachable!("two results") };
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            self.texts::<T>(inputs).forward(self.function, y.of_mut(), next.of_mut())
+            self.texts::<T>(inputs).forward(self.function, y.as_mut_slice(), next.as_mut_slice())
         });
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Kernel for Conv1dGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -223,11 +223,11 @@ impl Kernel for Conv1dGrad {
         let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
         let (dbias, dwindow) = others.split_at_mut(self.0.bias.is_some() as usize);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            self.0.texts::<T>(inputs).backward(self.0.function, [dy.of(), dnext.of()], Grads {
-                dx: dx.of_mut(),
-                dweight: dweight.of_mut(),
-                dbias: dbias.first_mut().map(|dbias| dbias.of_mut()),
-                dwindow: dwindow.first_mut().map_or(&mut [], |dwindow| dwindow.of_mut()),
+            self.0.texts::<T>(inputs).backward(self.0.function, [dy.as_slice(), dnext.as_slice()], Grads {
+                dx: dx.as_mut_slice(),
+                dweight: dweight.as_mut_slice(),
+                dbias: dbias.first_mut().map(|dbias| dbias.as_mut_slice()),
+                dwindow: dwindow.first_mut().map_or(&mut [], |dwindow| dwindow.as_mut_slice()),
             })
         })
     }
@@ -294,7 +294,7 @@ impl Conv1d {
         let sizes = Sizes::of(inputs[0].spec, inputs[1].spec);
         let wide = |view: &View<'a, &'a CpuBuffer>| {
             let mut wide = vec![T::Acc::ZERO; view.spec.len()];
-            T::widen(view.of::<T>(), &mut wide);
+            T::widen(view.as_slice::<T>(), &mut wide);
             wide
         };
         let weight = wide(&inputs[1]);
@@ -306,11 +306,11 @@ impl Conv1d {
         }
         Texts {
             sizes,
-            x: inputs[0].of(),
+            x: inputs[0].as_slice(),
             taps,
             bias: self.bias.map(|i| wide(&inputs[i])),
-            window: self.window.map(|i| inputs[i].of()),
-            starts: self.starts.map(|i| inputs[i].of()),
+            window: self.window.map(|i| inputs[i].as_slice()),
+            starts: self.starts.map(|i| inputs[i].as_slice()),
         }
     }
 

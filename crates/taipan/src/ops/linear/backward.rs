@@ -144,7 +144,7 @@ fn overwrite(
     };
     let Some(buffer) = Arc::get_mut(buffer) else { return Err(kept) };
     with_dtype!(kept.spec.dtype(), T: Float => {
-        let wide = (T::as_acc_mut(buffer.of_mut::<T>()), T::as_acc(dy.of::<T>()));
+        let wide = (T::as_acc_mut(buffer.as_mut_slice::<T>()), T::as_acc(dy.as_slice::<T>()));
         let (Some(values), Some(dy)) = wide else { return Err(kept) };
         let gradient = |start: usize, values: &mut [_]| {
             const BLOCK: usize = 1024;
@@ -177,7 +177,7 @@ impl<'a, T: Float> GradPre<'a, T> {
         entry: usize,
     ) -> Self {
         let Sizes { m, n, .. } = sizes;
-        let part = |view: &View<'a, &'a CpuBuffer>| &view.of::<T>()[entry * m * n..][..m * n];
+        let part = |view: &View<'a, &'a CpuBuffer>| &view.as_slice::<T>()[entry * m * n..][..m * n];
         Self { function, dy: part(&inputs[0]), kept: inputs.get(1).map(part), n }
     }
 }
@@ -216,7 +216,7 @@ impl Kernel for InputGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "dx"
     }
 
@@ -228,13 +228,13 @@ impl Kernel for InputGrad {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.x.dtype(), T: Float => {
             outputs[0]
-                .of_mut::<T>()
+                .as_mut_slice::<T>()
                 .par_chunks_mut((m * k).max(1))
                 .enumerate()
                 .with_min_len(self.sizes.min_len())
                 .try_for_each(|(entry, dx)| {
                     let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
-                    let w = self.sizes.weight(self.layout, inputs[0].of::<T>(), entry);
+                    let w = self.sizes.weight(self.layout, inputs[0].as_slice::<T>(), entry);
                     let lines = match self.layout {
                         Layout::Kn => Lines::Lanes,
                         Layout::Nk => Lines::Depth,
@@ -291,7 +291,7 @@ impl Kernel for WeightGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "dw"
     }
 
@@ -303,7 +303,7 @@ impl Kernel for WeightGrad {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.results[0].dtype(), T: Float => {
             let (dw, dbias) = outputs.split_at_mut(1);
-            let dw = dw[0].of_mut::<T>();
+            let dw = dw[0].as_mut_slice::<T>();
             if dw.is_empty() {
                 return Ok(()); // then there is no bias either: see `dw` above
             }
@@ -319,7 +319,7 @@ impl Kernel for WeightGrad {
                 .enumerate()
                 .with_min_len(self.sizes.min_len())
                 .try_for_each(|(entry, (dw, sums))| {
-                    let x = &inputs[0].of::<T>()[entry * m * k..][..m * k];
+                    let x = &inputs[0].as_slice::<T>()[entry * m * k..][..m * k];
                     let x = Dense { data: x, stride: k };
                     let x = Operand { source: &x, lines: Lines::Depth };
                     let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
@@ -340,7 +340,7 @@ impl Kernel for WeightGrad {
             if let Some(dbias) = dbias.first_mut() {
                 let mut total = vec![<T as Float>::Acc::ZERO; n];
                 sums.chunks(n).for_each(|sums| fold::add(&mut total, sums));
-                T::narrow(&total, dbias.of_mut::<T>());
+                T::narrow(&total, dbias.as_mut_slice::<T>());
             }
             Ok(())
         })
@@ -389,7 +389,7 @@ impl Kernel for BiasGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "dbias"
     }
 
@@ -406,7 +406,7 @@ impl Kernel for BiasGrad {
         let sizes = Sizes { entries: 1, m: rows, k: 0, n };
         with_dtype!(self.bias.dtype(), T: Float => {
             let grad_pre = GradPre::<T>::new(self.function, sizes, inputs, 0);
-            for_chunks(outputs[0].of_mut::<T>(), STRIP, |start, dbias| {
+            for_chunks(outputs[0].as_mut_slice::<T>(), STRIP, |start, dbias| {
                 let [mut total, mut block, mut line] = [[<T as Float>::Acc::ZERO; STRIP]; 3];
                 for first in (0..rows).step_by(ROWS) {
                     block.fill(<T as Float>::Acc::ZERO);

@@ -160,7 +160,7 @@ impl Kernel for LinearCrossEntropy {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
-        let targets = inputs[2].of::<u32>();
+        let targets = inputs[2].as_slice::<u32>();
         ensure_below(OP, "target", targets, sizes.v, self.ignore)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let logits = Logits::<T>::new(self.layout, sizes, inputs);
@@ -208,7 +208,7 @@ impl Kernel for LinearCrossEntropyGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -220,8 +220,8 @@ impl Kernel for LinearCrossEntropyGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [mut dx, mut dw] = self.by_need(outputs.iter_mut());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let dw = dw.as_mut().map(|dw| dw.of_mut::<T>());
-            let Some(dx) = dx.as_mut().map(|dx| dx.of_mut::<T>()) else {
+            let dw = dw.as_mut().map(|dw| dw.as_mut_slice::<T>());
+            let Some(dx) = dx.as_mut().map(|dx| dx.as_mut_slice::<T>()) else {
                 return self.on_cpu::<T>(inputs, None, dw);
             };
             // Terms are summed in the wide type.
@@ -230,8 +230,8 @@ impl Kernel for LinearCrossEntropyGrad {
                 None => {
                     let bytes = inputs[0].spec.len() * size_of::<<T as Float>::Acc>();
                     let mut sums = CpuBuffer::scratch(OP, bytes)?;
-                    self.on_cpu::<T>(inputs, Some(sums.of_mut()), dw)?;
-                    let sums = sums.of::<<T as Float>::Acc>();
+                    self.on_cpu::<T>(inputs, Some(sums.as_mut_slice()), dw)?;
+                    let sums = sums.as_slice::<<T as Float>::Acc>();
                     for_chunks(dx, GRAIN, |start, dx| T::narrow(&sums[start..][..dx.len()], dx));
                     Ok(())
                 }
@@ -301,8 +301,8 @@ impl LinearCrossEntropyGrad {
         let (Sizes { m, k, v }, ignore) = (sizes, self.ignore);
         let logits = Logits::<T>::new(self.layout, sizes, inputs);
         let mut block = logits.room()?;
-        let rows = Row::load(inputs[3].of::<T::Acc>());
-        let mut rows: Vec<_> = rows.iter().zip(inputs[2].of::<u32>()).collect();
+        let rows = Row::load(inputs[3].as_slice::<T::Acc>());
+        let mut rows: Vec<_> = rows.iter().zip(inputs[2].as_slice::<u32>()).collect();
         let scale = scale(&inputs[4], &inputs[5]);
         let mut term = CpuBuffer::scratch(OP, dx.as_ref().map_or(0, |dx| size_of_val(*dx)))?;
         for classes in sizes.blocks() {
@@ -313,7 +313,7 @@ impl LinearCrossEntropyGrad {
                     row.grad(classes.start + columns.start, p, target, scale);
                 };
             logits.compute(classes.clone(), &mut block, &mut rows, &finish)?;
-            let p = Dense { data: &block.of::<T::Acc>()[..m * n], stride: n };
+            let p = Dense { data: &block.as_slice::<T::Acc>()[..m * n], stride: n };
             if let Some(dw) = dw.as_deref_mut() {
                 let x = Operand { source: &logits.x, lines: Lines::Depth };
                 let p = Operand { source: &p, lines: Lines::Depth };
@@ -326,8 +326,9 @@ impl LinearCrossEntropyGrad {
                     Layout::Kn => {
                         let product = Product { m: k, n, k: m, left: x, right: p };
                         let mut columns = CpuBuffer::scratch(OP, k * n * size_of::<T>())?;
-                        plain::<T>(&product, columns.of_mut())?;
-                        for (dw, columns) in dw.chunks_mut(v).zip(columns.of::<T>().chunks(n)) {
+                        plain::<T>(&product, columns.as_mut_slice())?;
+                        for (dw, columns) in dw.chunks_mut(v).zip(columns.as_slice::<T>().chunks(n))
+                        {
                             dw[classes.clone()].copy_from_slice(columns);
                         }
                     }
@@ -345,8 +346,8 @@ impl LinearCrossEntropyGrad {
                 if classes.start == 0 {
                     plain::<T::Acc>(&product, dx)?;
                 } else {
-                    plain::<T::Acc>(&product, term.of_mut())?;
-                    let term = term.of::<T::Acc>();
+                    plain::<T::Acc>(&product, term.as_mut_slice())?;
+                    let term = term.as_slice::<T::Acc>();
                     for_chunks(dx, GRAIN, |start, dx| fold::add(dx, &term[start..][..dx.len()]));
                 }
             }
@@ -371,8 +372,8 @@ struct Logits<'a, T> {
 impl<'a, T: Float> Logits<'a, T> {
     /// From the inputs `x` and `w`.
     fn new(layout: Layout, sizes: Sizes, inputs: &[View<'a, &'a CpuBuffer>]) -> Self {
-        let x = Dense { data: inputs[0].of::<T>(), stride: sizes.k };
-        Logits { layout, sizes, x, w: inputs[1].of::<T>() }
+        let x = Dense { data: inputs[0].as_slice::<T>(), stride: sizes.k };
+        Logits { layout, sizes, x, w: inputs[1].as_slice::<T>() }
     }
 
     /// Room for a block.
@@ -409,7 +410,7 @@ impl<'a, T: Float> Logits<'a, T> {
         };
         let left = Operand { source: &self.x, lines: Lines::Lanes };
         let product = Product { m, n, k, left, right: Operand { source: &w, lines } };
-        let block = &mut block.of_mut::<T::Acc>()[..m * n];
+        let block = &mut block.as_mut_slice::<T::Acc>()[..m * n];
         gemm::<T::Acc, X>(&product, block, rows, finish, LaneSums::None)
     }
 }

@@ -103,8 +103,8 @@ impl Kernel for Linear {
         let sizes = Sizes::new(self.layout, &specs)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (out, pre) = outputs.split_at_mut(1);
-            let pre = pre.first_mut().map(|pre| pre.of_mut::<T>());
-            self.forward(sizes, inputs, out[0].of_mut::<T>(), pre)
+            let pre = pre.first_mut().map(|pre| pre.as_mut_slice::<T>());
+            self.forward(sizes, inputs, out[0].as_mut_slice::<T>(), pre)
         })
     }
 
@@ -192,10 +192,10 @@ impl Linear {
         if out.is_empty() {
             return Ok(());
         }
-        let (x, w) = (inputs[0].of::<T>(), inputs[1].of::<T>());
+        let (x, w) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
         let bias = inputs.get(2).map(|bias| {
             let mut wide = vec![T::Acc::ZERO; n];
-            T::widen(bias.of::<T>(), &mut wide);
+            T::widen(bias.as_slice::<T>(), &mut wide);
             wide
         });
         let finish = |pre: &mut Option<&mut [T]>, columns: Range<usize>, sums: &mut [T::Acc]| {

@@ -39,7 +39,7 @@ impl Kernel for ScanGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -95,7 +95,8 @@ fn backward<T: Float>(
     let [given @ .., saved, dout, dfinal] = inputs else {
         unreachable!("saved states and upstreams come last")
     };
-    let upstream = Upstream::<T> { saved: saved.of(), dout: dout.of(), dfinal: dfinal.of() };
+    let upstream =
+        Upstream::<T> { saved: saved.as_slice(), dout: dout.as_slice(), dfinal: dfinal.as_slice() };
     let inputs = Inputs::<T>::new(scan, given);
     let sizes @ Sizes { b, l, d, n } = inputs.sizes;
     let groups = sizes.groups();
@@ -114,12 +115,12 @@ fn backward<T: Float>(
         let mut outputs: Vec<Option<_>> = outputs.iter_mut().map(Some).collect();
         let mut columns_of = |i: Option<usize>| {
             let output = i.and_then(|i| outputs[i].take());
-            columns(output.map(|output| output.of_mut::<T>()), l, sizes)
+            columns(output.map(|output| output.as_mut_slice::<T>()), l, sizes)
         };
         let mut dus = columns_of(Some(0)).into_iter();
         let mut ddeltas = columns_of(Some(1)).into_iter();
         let mut dzs = columns_of(scan.index(Optional::Z)).into_iter();
-        let mut rest = partial.each_mut().map(|buffer| buffer.of_mut::<T::Acc>());
+        let mut rest = partial.each_mut().map(|buffer| buffer.as_mut_slice::<T::Acc>());
         let mut tasks: Vec<BackwardTask<T>> = Vec::new();
         for group in sizes.tasks() {
             let width = group.channels.len();
@@ -145,10 +146,10 @@ fn backward<T: Float>(
         for_tasks(tasks, sizes.work(), |task| chunks(&inputs, &upstream, task));
     }
     let [db, dc, da_log, dinitial, dd, ddelta_bias] =
-        partial.each_ref().map(|buffer| buffer.of::<T::Acc>());
-    sum_partials(da_log, b, outputs[2].of_mut::<T::Acc>());
+        partial.each_ref().map(|buffer| buffer.as_slice::<T::Acc>());
+    sum_partials(da_log, b, outputs[2].as_mut_slice::<T::Acc>());
     for (partials, out) in [(db, 3), (dc, 4)] {
-        let out = outputs[out].of_mut::<T>();
+        let out = outputs[out].as_mut_slice::<T>();
         let entries = partials.chunks((groups * l * n).max(1)).zip(out.chunks_mut((l * n).max(1)));
         entries.for_each(|(partials, out)| sum_partials(partials, groups, out));
         if groups == 0 {
@@ -157,11 +158,11 @@ fn backward<T: Float>(
     }
     for (partials, which) in [(dd, Optional::D), (ddelta_bias, Optional::DeltaBias)] {
         if let Some(i) = scan.index(which) {
-            sum_partials(partials, b, outputs[i].of_mut::<T::Acc>());
+            sum_partials(partials, b, outputs[i].as_mut_slice::<T::Acc>());
         }
     }
     if let Some(i) = scan.index(Optional::InitialState) {
-        outputs[i].of_mut::<T::Acc>().copy_from_slice(dinitial);
+        outputs[i].as_mut_slice::<T::Acc>().copy_from_slice(dinitial);
     }
     Ok(())
 }

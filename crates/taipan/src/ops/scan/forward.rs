@@ -42,10 +42,10 @@ struct ForwardTask<'a, T: Float> {
 fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
     let sizes = inputs.sizes;
     let [y, final_state, saved @ ..] = outputs else { unreachable!("two results") };
-    let ys = columns(Some(y.of_mut::<T>()), sizes.l, sizes);
-    let saved = saved.first_mut().map(|saved| saved.of_mut::<T::Acc>());
+    let ys = columns(Some(y.as_mut_slice::<T>()), sizes.l, sizes);
+    let saved = saved.first_mut().map(|saved| saved.as_mut_slice::<T::Acc>());
     let saved_columns = columns(saved, sizes.chunks() * sizes.n, sizes);
-    let mut final_state = final_state.of_mut::<T::Acc>();
+    let mut final_state = final_state.as_mut_slice::<T::Acc>();
     let mut tasks: Vec<ForwardTask<T>> = Vec::new();
     for ((group, y), saved) in sizes.tasks().zip(ys).zip(saved_columns) {
         let (own, others) = final_state.split_at_mut(group.channels.len() * sizes.n);
