@@ -1,4 +1,4 @@
-//! The contract between a computation and the devices, and the functions that honour it.
+//! The interface between computations and devices, and the functions that run kernels.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
 use crate::{DType, Device};
 
-/// A computation every device can perform.
+/// A computation that every device implements.
 pub(crate) trait Kernel: Send + 'static {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
 
-    /// Which of its op's kernels it is, in profiles; empty for the one that computes the results.
+    /// Its role in its op, in profiles, such as `dw`; empty for the kernel that computes the results.
     fn role(&self) -> &'static str {
         ""
     }
@@ -24,20 +24,20 @@ pub(crate) trait Kernel: Send + 'static {
     /// Check the inputs and describe the results.
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
 
-    /// What backward needs beyond inputs and results. `cpu` finds it behind the results, and
-    /// only when somebody will want a gradient.
-    fn extras(&self, _outputs: &[Spec]) -> Vec<Spec> {
+    /// What is saved for backward besides inputs and results. If a gradient is needed, these tensors
+    /// come after the results among the outputs.
+    fn saved_specs(&self, _outputs: &[Spec]) -> Vec<Spec> {
         Vec::new()
     }
 
-    /// Fill the outputs, all of them and wholly: their contents are unspecified before.
+    /// Fill all outputs completely: their contents are unspecified before.
     fn cpu(&self, io: CpuIo) -> Result<()>;
 
-    /// The same on a GPU: launch what fills them.
+    /// The same on a GPU: launch the kernels that fill them.
     fn gpu(&self, io: GpuIo) -> Result<()>;
 }
 
-/// A computation that changes tensors where they are.
+/// A computation that changes tensors in place.
 pub(crate) trait Update {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
@@ -45,11 +45,11 @@ pub(crate) trait Update {
     /// Change the targets, which hold their values.
     fn cpu(&self, io: CpuIo) -> Result<()>;
 
-    /// The same on a GPU. No input and no other target is in a target's memory.
+    /// The same on a GPU. A target shares no memory with an input or another target.
     fn gpu(&self, io: GpuIo) -> Result<()>;
 }
 
-/// What a kernel works on, on the CPU.
+/// The arguments of a kernel on the CPU.
 pub(crate) struct CpuIo<'a, 'b> {
     pub(crate) inputs: &'a [View<'b, &'b CpuBuffer>],
     /// For an [`Update`], its targets.
@@ -64,7 +64,7 @@ pub(crate) struct GpuIo<'a> {
     pub(crate) outputs: &'a [View<'a, &'a GpuBuffer>],
 }
 
-/// A buffer and the description of what it holds.
+/// A buffer and the spec of its contents.
 pub(crate) struct View<'a, B> {
     pub(crate) spec: &'a Spec,
     pub(crate) data: B,
@@ -85,13 +85,13 @@ impl View<'_, &mut CpuBuffer> {
 }
 
 impl<'a> View<'a, &'a GpuBuffer> {
-    /// All of it, as a launch over elements binds it.
+    /// The whole buffer and its element type, for [`Elements`](crate::gpu::Elements).
     pub(crate) fn elements(&self) -> (Binding<'a>, DType) {
         (self.data.all(), self.spec.dtype())
     }
 }
 
-/// Run `kernel` on the device its inputs share. Records nothing.
+/// Run `kernel` on the device of its inputs. Does not add to the graph.
 pub(crate) fn run<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
     let outputs = kernel.outputs(&specs)?;
@@ -103,22 +103,22 @@ pub(crate) fn run_one<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Tenso
     Ok(run(kernel, inputs)?.swap_remove(0))
 }
 
-/// [`run`] a kernel with what backward needs: its results, and its extras.
-pub(crate) fn run_with_extras<K: Kernel>(
+/// [`run`] a kernel for backward: its results, and what it saves besides.
+pub(crate) fn run_saving<K: Kernel>(
     kernel: &K,
     inputs: &[&Tensor],
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
     let mut outputs = kernel.outputs(&specs)?;
     let results = outputs.len();
-    outputs.extend(kernel.extras(&outputs));
+    outputs.extend(kernel.saved_specs(&outputs));
     let mut outputs = launch(kernel, inputs, outputs)?;
-    let extras = outputs.split_off(results);
-    Ok((outputs, extras))
+    let saved = outputs.split_off(results);
+    Ok((outputs, saved))
 }
 
-/// Change `targets` on the device that all tensors share. A target whose memory is also that of another
-/// tensor gets memory of its own first: others keep the values they had.
+/// Run a kernel that changes `targets` in place. A target that shares its memory with another tensor is
+/// copied first: the other tensor keeps its values.
 pub(crate) fn update<U: Update>(
     kernel: &U,
     inputs: &[&Tensor],
@@ -144,7 +144,7 @@ pub(crate) fn update<U: Update>(
 }
 
 impl Storage {
-    /// Memory of its own, with the same contents.
+    /// Copy the contents unless the memory is not shared.
     fn make_unique(&mut self, op: &'static str) -> Result<()> {
         match self {
             Storage::Cpu(data) => {
@@ -172,7 +172,7 @@ fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
     })
 }
 
-/// The device that all of the tensors, of which there is one at least, are on.
+/// The device of all tensors, of which there is at least one.
 fn one_device<'a>(
     op: &'static str,
     mut tensors: impl Iterator<Item = &'a Tensor>,

@@ -58,7 +58,7 @@ pub(crate) enum Binary {
 }
 
 impl Op for Binary {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match (self, slot) {
             (Binary::Mul, Slot::Input(i)) => needs[1 - i],
             (Binary::Div, Slot::Input(1)) => true,
@@ -263,7 +263,7 @@ impl Layout {
 struct Broadcast(Vec<usize>);
 
 impl Op for Broadcast {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 

@@ -26,7 +26,7 @@ impl Tensor {
 pub(super) struct Cast(pub(super) DType);
 
 impl Op for Cast {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 

@@ -26,7 +26,7 @@ pub fn concat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
 struct Concat(usize);
 
 impl Op for Concat {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 

@@ -57,7 +57,7 @@ struct CrossEntropy {
 }
 
 impl Op for CrossEntropy {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
@@ -87,8 +87,8 @@ impl Kernel for CrossEntropy {
         Ok(vec![loss_spec(OP, self.rows, logits.dtype())?])
     }
 
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        extras(OP, self.rows, &outputs[0])
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        saved_specs(OP, self.rows, &outputs[0])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -166,8 +166,8 @@ impl Kernel for CrossEntropyGrad {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let classes = columns(inputs[0].spec);
         let loss = GpuLoss { op: OP, gpu, ignore: self.ignore, classes, targets: &inputs[1] };
-        let kept = [&inputs[2], &inputs[3], &inputs[4]].map(|view| view.data.all());
-        loss.grad(inputs[0].elements(), 0..classes, kept, outputs[0].elements())
+        let saved = [&inputs[2], &inputs[3], &inputs[4]].map(|view| view.data.all());
+        loss.grad(inputs[0].elements(), 0..classes, saved, outputs[0].elements())
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn ensure_targets(op: &'static str, targets: &Spec, shape: &[usize]) 
 }
 
 /// What backward needs of a loss: [`Row`]s and their count.
-pub(super) fn extras(op: &'static str, rows: usize, loss: &Spec) -> Vec<Spec> {
+pub(super) fn saved_specs(op: &'static str, rows: usize, loss: &Spec) -> Vec<Spec> {
     let rows = Spec::new(op, &[rows, 3], loss.dtype());
     vec![rows.expect("checked by `loss_spec`"), loss.clone()]
 }
@@ -254,9 +254,9 @@ pub(super) fn store<A: Real>(
     let count = targets.iter().filter(counts).count();
     let mean = fold::sum(&losses) / A::of(count.max(1) as f64);
     outputs[0].as_mut_slice::<A>()[0] = mean;
-    if let [_, kept, counted] = outputs {
-        for (kept, row) in kept.as_mut_slice::<A>().chunks_mut(3).zip(rows) {
-            kept.copy_from_slice(&[row.max, row.sum, row.logit]);
+    if let [_, saved, counted] = outputs {
+        for (saved, row) in saved.as_mut_slice::<A>().chunks_mut(3).zip(rows) {
+            saved.copy_from_slice(&[row.max, row.sum, row.logit]);
         }
         counted.as_mut_slice::<A>()[0] = A::of(count as f64);
     }

@@ -47,7 +47,7 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
 struct Embedding;
 
 impl Op for Embedding {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Input(1)
     }
 

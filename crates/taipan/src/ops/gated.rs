@@ -42,7 +42,7 @@ pub fn gated(x: &Tensor, gate: &Tensor, activation: Activation) -> Result<Tensor
 struct Gated(Function);
 
 impl Op for Gated {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match slot {
             Slot::Input(0) => needs[1],
             Slot::Input(_) => true,

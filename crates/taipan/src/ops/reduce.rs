@@ -134,7 +134,7 @@ struct Reduce {
 }
 
 impl Op for Reduce {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         self.fold == Fold::Max && matches!(slot, Slot::Input(0) | Slot::Output(0))
     }
 

@@ -85,7 +85,7 @@ struct RmsNorm {
 }
 
 impl Op for RmsNorm {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match slot {
             Slot::Input(0) => needs.len() == 2, // with a residual, `s` in its place
             Slot::Input(i) => i == 1,
@@ -135,7 +135,7 @@ impl Kernel for RmsNorm {
     }
 
     /// `rstd = 1/√(mean(s²) + eps)` of each row.
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
         let (y, rows) = (&outputs[0], rows(&outputs[0]));
         let rstd = Spec::new(self.name, &[rows], wide(y.dtype()));
         vec![rstd.expect("rows that hold something fit the memory")]

@@ -31,7 +31,7 @@ struct Slice {
 }
 
 impl Op for Slice {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 

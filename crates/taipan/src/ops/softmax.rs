@@ -28,7 +28,7 @@ impl Tensor {
 struct Softmax;
 
 impl Op for Softmax {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Output(0)
     }
 

@@ -44,7 +44,7 @@ impl Tensor {
 pub(super) struct TopK(pub(super) usize);
 
 impl Op for TopK {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Output(1)
     }
 

@@ -30,7 +30,7 @@ impl Tensor {
 struct Permute(Vec<usize>);
 
 impl Op for Permute {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 

@@ -22,7 +22,7 @@ impl Tensor {
 struct Scale(f64);
 
 impl Op for Scale {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
@@ -75,7 +75,7 @@ fn scale_program(elem: DType) -> Program {
 pub(super) struct Unary(pub(super) Function);
 
 impl Op for Unary {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         match self.0.saves() {
             Saves::Nothing => false,
             Saves::Input => slot == Slot::Input(0),
@@ -145,34 +145,34 @@ impl Kernel for UnaryGrad {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let kept = inputs.get(1).map_or(&[][..], |kept| kept.as_slice::<T>());
-            map(inputs[0].as_slice::<T>(), kept, outputs[0].as_mut_slice::<T>(), |dy, kept, dx| self.0.gradient(kept, dy, dx))
+            let saved = inputs.get(1).map_or(&[][..], |saved| saved.as_slice::<T>());
+            map(inputs[0].as_slice::<T>(), saved, outputs[0].as_mut_slice::<T>(), |dy, saved, dx| self.0.gradient(saved, dy, dx))
         });
         Ok(())
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         match inputs {
-            [dy, kept] => grad_on_gpu(self.name(), gpu, self.0, [dy, kept], &outputs[0]),
+            [dy, saved] => grad_on_gpu(self.name(), gpu, self.0, [dy, saved], &outputs[0]),
             // What is saved is nothing, and `dy` is as good as anything.
             _ => grad_on_gpu(self.name(), gpu, self.0, [&inputs[0]; 2], &outputs[0]),
         }
     }
 }
 
-/// `dx = dy ⊙ f'(kept)` on a GPU; `dx` may be of a wider type.
+/// `dx = dy ⊙ f'(saved)` on a GPU; `dx` may be of a wider type.
 pub(super) fn grad_on_gpu(
     op: &'static str,
     gpu: &Gpu,
     function: Function,
-    [dy, kept]: [&View<&GpuBuffer>; 2],
+    [dy, saved]: [&View<&GpuBuffer>; 2],
     dx: &View<&GpuBuffer>,
 ) -> Result<()> {
     gpu.launch_elements(Elements {
         name: op,
         program: grad_program(function, dy.spec.dtype(), dx.spec.dtype()),
         params: &|len| UnaryParams { len },
-        inputs: &[dy.elements(), kept.elements()],
+        inputs: &[dy.elements(), saved.elements()],
         output: dx.elements(),
         len: dx.spec.len(),
     })

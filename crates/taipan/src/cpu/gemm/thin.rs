@@ -7,12 +7,12 @@ use crate::cpu::{CpuBuffer, fold};
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
-/// Rows up to which reading the right side costs more than the arithmetic.
+/// The most rows for which reading the right side takes longer than the arithmetic.
 const ROWS: usize = 8;
 
-/// Whether a product is one for [`thin`].
+/// Whether to use [`thin`].
 pub(super) fn is_thin<A>(product: &Product<A>) -> bool {
-    // Along the depth, a step's work must be worth a call.
+    // With lines along the lanes, each line must be long enough to be worth a call.
     product.m <= ROWS && (product.right.lines == Lines::Lanes || product.n >= 32)
 }
 
@@ -20,7 +20,7 @@ pub(super) fn is_thin<A>(product: &Product<A>) -> bool {
 pub(super) fn thin<T: Float, X>(
     product: &Product<T::Acc>,
     out: &mut [T],
-    extra: &mut [X],
+    row_data: &mut [X],
     finish: Finish<T::Acc, X>,
 ) -> Result<()> {
     let Product { m, n, k, right, .. } = *product;
@@ -29,7 +29,7 @@ pub(super) fn thin<T: Float, X>(
     }
     let left = rows_of_left(product)?;
     let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.as_slice()[row * k..(row + 1) * k]).collect();
-    // Strips of columns, `[m, strip]` each, are summed in parallel.
+    // Strips of columns, `[m, strip]` each, are computed in parallel.
     let strip = match right.lines {
         Lines::Lanes => 64,
         Lines::Depth => 256,
@@ -54,7 +54,7 @@ pub(super) fn thin<T: Float, X>(
                     }
                 }
                 Lines::Depth => {
-                    // A block of the depth first, then the blocks, as with many rows.
+                    // Summed in blocks of the depth, as with many rows.
                     sums.fill(T::Acc::ZERO);
                     let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
                     let block = block.as_mut_slice::<T::Acc>();
@@ -74,7 +74,7 @@ pub(super) fn thin<T: Float, X>(
             Ok(())
         },
     )?;
-    for (row, (out, x)) in out.chunks_mut(n).zip(extra).enumerate() {
+    for (row, (out, x)) in out.chunks_mut(n).zip(row_data).enumerate() {
         for (i, out) in out.chunks_mut(strip).enumerate() {
             let columns = i * strip..i * strip + out.len();
             let sums = &mut sums[(i * m + row) * strip..][..out.len()];

@@ -120,7 +120,7 @@ impl Sizes {
 }
 
 impl Op for Conv1d {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 

@@ -21,7 +21,9 @@ use crate::gpu::{Gpu, GpuBuffer, Strided, kernel_sizes};
 use crate::kernel::{CpuIo, GpuIo, Kernel, View, run};
 use crate::ops::binary::Binary;
 use crate::ops::cast::Cast;
-use crate::ops::cross_entropy::{GpuLoss, Row, ensure_targets, extras, loss_spec, scale, store};
+use crate::ops::cross_entropy::{
+    GpuLoss, Row, ensure_targets, loss_spec, saved_specs, scale, store,
+};
 use crate::ops::embedding::ensure_below;
 use crate::ops::function::Activation;
 use crate::spec::Spec;
@@ -110,7 +112,7 @@ struct LinearCrossEntropy {
 }
 
 impl Op for LinearCrossEntropy {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
@@ -154,8 +156,8 @@ impl Kernel for LinearCrossEntropy {
         Ok(vec![loss_spec(OP, self.rows, inputs[0].dtype())?])
     }
 
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        extras(OP, self.rows, &outputs[0])
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        saved_specs(OP, self.rows, &outputs[0])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -248,13 +250,13 @@ impl Kernel for LinearCrossEntropyGrad {
         let logits = GpuLogits { gpu, layout: self.layout, sizes, x: &inputs[0], w: &inputs[1] };
         let (ignore, targets) = (self.ignore, &inputs[2]);
         let loss = GpuLoss { op: OP, gpu, ignore, classes: sizes.v, targets };
-        let kept = [&inputs[3], &inputs[4], &inputs[5]].map(|view| view.data.all());
+        let saved = [&inputs[3], &inputs[4], &inputs[5]].map(|view| view.data.all());
         let mut sum: Option<LocalTensor> = None;
         for classes in sizes.blocks() {
             let w = logits.weight(classes.clone())?;
             let block = logits.compute(&w)?;
             let p = LocalTensor::new(OP, gpu, block.spec.shape(), DType::F32)?;
-            loss.grad(block.view().elements(), classes.clone(), kept, p.view().elements())?;
+            loss.grad(block.view().elements(), classes.clone(), saved, p.view().elements())?;
             drop(block);
             if let Some(dw) = dw {
                 logits.put_dw(&p, classes, dw)?;
@@ -458,7 +460,7 @@ impl GpuLogits<'_> {
             a: gpu::Operand { data: self.x, stored: Stored::AsIs },
             b: gpu::Operand { data: &w.view(), stored },
             fused: Fused::Epilogue { bias: None, function, pre: None },
-            divisible: false,
+            split_k: false,
         };
         product.launch(self.gpu, &logits.view())?;
         Ok(logits)
@@ -481,7 +483,7 @@ impl GpuLogits<'_> {
             a: gpu::Operand { data: &p.view(), stored: Stored::AsIs },
             b: gpu::Operand { data: &w.view(), stored },
             fused: grad_pre(Side::Left),
-            divisible: false,
+            split_k: false,
         };
         product.launch(self.gpu, &dx.view())?;
         Ok(dx)
@@ -508,7 +510,7 @@ impl GpuLogits<'_> {
             a: gpu::Operand { data: a, stored: Stored::Transposed },
             b: gpu::Operand { data: b, stored: Stored::AsIs },
             fused: grad_pre(side),
-            divisible: true,
+            split_k: true,
         };
         product.launch(self.gpu, &block.view())?;
         if self.layout == Layout::Kn {
@@ -521,5 +523,5 @@ impl GpuLogits<'_> {
 
 /// An operand that is the gradient of logits, at hand.
 fn grad_pre(grad_pre: Side) -> Fused<'static> {
-    Fused::Prologue { grad_pre, kept: None, function: Activation::None.into(), sums: None }
+    Fused::Prologue { grad_pre, saved: None, function: Activation::None.into(), sums: None }
 }

@@ -1,4 +1,4 @@
-//! The product with bias and activation, and how it is differentiated.
+//! The product with bias and activation, as a differentiable op.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_with_extras};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_saving};
 use crate::ops::function::{Function, Saves};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -25,41 +25,42 @@ pub(super) struct Linear {
     pub(super) name: &'static str,
     pub(super) layout: Layout,
     pub(super) function: Function,
-    pub(super) slope: SlopeFrom,
+    pub(super) derivative: DerivativeFrom,
 }
 
-/// Where backward gets what the slope is computed from.
+/// Where backward gets the values that the derivative of the activation is computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum SlopeFrom {
-    /// Forward keeps it.
-    Kept,
-    /// Backward computes it again from the inputs.
+pub(super) enum DerivativeFrom {
+    /// Forward saves them.
+    Saved,
+    /// Backward recomputes them from the inputs.
     Inputs,
 }
 
 impl Op for Linear {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
-        let again = self.slope == SlopeFrom::Inputs && self.function.saves() != Saves::Nothing;
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
+        let recomputes =
+            self.derivative == DerivativeFrom::Inputs && self.function.saves() != Saves::Nothing;
         match slot {
-            Slot::Input(0) => needs[1] || again,
-            Slot::Input(1) => needs[0] || again,
-            Slot::Input(_) => again,
-            Slot::Output(_) => self.function.saves() == Saves::Output && !again,
+            Slot::Input(0) => needs[1] || recomputes,
+            Slot::Input(1) => needs[0] || recomputes,
+            Slot::Input(_) => recomputes,
+            Slot::Output(_) => self.function.saves() == Saves::Output && !recomputes,
         }
     }
 
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let kept = match (self.slope, self.function.saves()) {
+        let activation = match (self.derivative, self.function.saves()) {
             (_, Saves::Nothing) => None,
-            (SlopeFrom::Inputs, _) => {
+            (DerivativeFrom::Inputs, _) => {
                 let inputs = 0..saved.specs.len();
-                self.kept_again(&inputs.map(|i| saved.input(i)).collect::<Vec<_>>())?
+                self.recompute_saved(&inputs.map(|i| saved.input(i)).collect::<Vec<_>>())?
             }
-            (SlopeFrom::Kept, Saves::Output) => Some(saved.take_output(0)),
-            (SlopeFrom::Kept, Saves::Input) => Some(saved.take_output(1)),
+            (DerivativeFrom::Saved, Saves::Output) => Some(saved.take_output(0)),
+            (DerivativeFrom::Saved, Saves::Input) => Some(saved.take_output(1)),
         };
         let products = saved.needs[..2].iter().filter(|needed| **needed).count();
-        let backward = Backward::new(self, &saved.specs, &dys[0], kept, products)?;
+        let backward = Backward::new(self, &saved.specs, &dys[0], activation, products)?;
         let mut grads = vec![None; saved.specs.len()];
         let needs_bias = saved.needs.get(2) == Some(&true);
         if saved.needs[0] {
@@ -90,10 +91,10 @@ impl Kernel for Linear {
         Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
     }
 
-    /// `pre = x·w + bias` where the slope needs it.
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        match (self.slope, self.function.saves()) {
-            (SlopeFrom::Kept, Saves::Input) => outputs.to_vec(),
+    /// `pre = x·w + bias` where the derivative needs it.
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        match (self.derivative, self.function.saves()) {
+            (DerivativeFrom::Saved, Saves::Input) => outputs.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -165,18 +166,18 @@ impl Linear {
                 function: self.function,
                 pre: outputs.get(1),
             },
-            divisible: false,
+            split_k: false,
         };
         product.launch(gpu, &outputs[0])
     }
 
-    /// What the slope is computed from, computed again.
-    pub(super) fn kept_again(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
-        let keeping = Linear { slope: SlopeFrom::Kept, ..*self };
+    /// Recompute what the derivative is computed from.
+    pub(super) fn recompute_saved(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
+        let saving = Linear { derivative: DerivativeFrom::Saved, ..*self };
         Ok(match self.function.saves() {
             Saves::Nothing => None,
-            Saves::Output => Some(run_one(&keeping, inputs)?),
-            Saves::Input => run_with_extras(&keeping, inputs)?.1.pop(),
+            Saves::Output => Some(run_one(&saving, inputs)?),
+            Saves::Input => run_saving(&saving, inputs)?.1.pop(),
         })
     }
 

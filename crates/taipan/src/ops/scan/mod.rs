@@ -261,7 +261,7 @@ impl SelectiveScan {
 }
 
 impl Op for SelectiveScan {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
@@ -322,7 +322,7 @@ impl Kernel for SelectiveScan {
         Ok(vec![y, final_state])
     }
 
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
         vec![saved_states(&outputs[0], &outputs[1]).expect("checked with the outputs")]
     }
 
