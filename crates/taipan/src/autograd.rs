@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
+use crate::grad_mode;
 use crate::kernel::{Kernel, run, run_one, run_saving};
 use crate::ops::binary::Binary;
-use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -64,7 +64,7 @@ impl Saved {
 }
 
 /// The gradients of the inputs, given those of the results.
-pub(crate) type Rule = Box<dyn FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>> + Send>;
+pub(crate) type BackwardFn = Box<dyn FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>> + Send>;
 
 /// An operation of the graph, or one of its leaves.
 pub(crate) struct Node {
@@ -78,7 +78,7 @@ struct Step {
     op: &'static str,
     results: Vec<Spec>,
     /// Taken by the first backward, which frees what was saved.
-    rule: Mutex<Option<Rule>>,
+    backward: Mutex<Option<BackwardFn>>,
 }
 
 /// One result of a node.
@@ -115,7 +115,8 @@ impl Drop for Node {
 
 /// Run `op` and, if an input is tracked, add it to the graph.
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some() && recording::is_on()).collect();
+    let needs: Vec<bool> =
+        inputs.iter().map(|t| t.edge.is_some() && grad_mode::is_enabled()).collect();
     if !needs.contains(&true) {
         return run(&op, inputs);
     }
@@ -132,17 +133,23 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         specs: inputs.iter().map(|t| t.spec.clone()).collect(),
         needs: needs.clone(),
     };
-    record(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
+    add_node(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
     Ok(results)
 }
 
-/// Make `results` a step behind `inputs`, unless no gradient is wanted.
-pub(crate) fn record(op: &'static str, inputs: &[&Tensor], results: &mut [Tensor], rule: Rule) {
-    if !recording::is_on() || inputs.iter().all(|t| t.edge.is_none()) {
+/// Make `results` the results of a node with these inputs, if grad mode is enabled and one of them is
+/// tracked.
+pub(crate) fn add_node(
+    op: &'static str,
+    inputs: &[&Tensor],
+    results: &mut [Tensor],
+    backward: BackwardFn,
+) {
+    if !grad_mode::is_enabled() || inputs.iter().all(|t| t.edge.is_none()) {
         return;
     }
     let specs = results.iter().map(|t| t.spec.clone()).collect();
-    let step = Step { op, results: specs, rule: Mutex::new(Some(rule)) };
+    let step = Step { op, results: specs, backward: Mutex::new(Some(backward)) };
     let edges = inputs.iter().map(|t| t.edge.clone()).collect();
     let node = Node::new(edges, Some(step));
     for (output, result) in results.iter_mut().enumerate() {
@@ -155,8 +162,8 @@ pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     Ok(apply(op, inputs)?.swap_remove(0))
 }
 
-/// Run `f` without recording: what it computes is not tracked, and nothing is kept for backward.
-/// This holds for the current thread, not for others that `f` starts or hands work to.
+/// Run `f` with grad mode disabled: its results are not tracked, and nothing is saved for backward.
+/// This applies to the current thread, not to others that `f` starts or hands work to.
 ///
 /// ```
 /// use taipan::{Device, Tensor, no_grad};
@@ -167,7 +174,7 @@ pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    recording::set_for(false, f)
+    grad_mode::with(false, f)
 }
 
 /// The gradients of the tracked leaves, as [`Tensor::backward`] returns them.
@@ -303,8 +310,8 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
             grads.0.insert(id, dys.swap_remove(0).expect("a pending leaf has a gradient"));
             continue;
         };
-        let rule = step.rule.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(rule) = rule else {
+        let backward = step.backward.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(backward) = backward else {
             let why = format!("the graph behind {} was used by an earlier backward", step.op);
             return Err(Error::Gradient { op: "backward", why });
         };
@@ -318,7 +325,7 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
                 None => Tensor::zeros(spec.shape(), spec.dtype(), &device),
             })
             .collect::<Result<Vec<_>>>()?;
-        for (input, dx) in node.inputs.iter().zip(rule(&dys)?) {
+        for (input, dx) in node.inputs.iter().zip(backward(&dys)?) {
             if let (Some(input), Some(dx)) = (input, dx) {
                 pending.add(input, dx)?;
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::cpu::CpuBuffer;
-use crate::cpu::threads::open_to_others;
+use crate::cpu::threads::isolated;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::gpu::{Binding, Gpu, GpuBuffer};
@@ -133,7 +133,7 @@ pub(crate) fn update<U: Update>(
             Device::Cpu => {
                 let inputs = cpu_views(inputs);
                 let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
-                open_to_others(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut targets }))
+                isolated(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut targets }))
             }
             Device::Gpu(gpu) => {
                 let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
@@ -221,7 +221,7 @@ fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
     let inputs = cpu_views(inputs);
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    open_to_others(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut outputs }))?;
+    isolated(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut outputs }))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }

@@ -53,13 +53,13 @@ mod device;
 mod dtype;
 mod error;
 pub mod gpu;
+mod grad_mode;
 mod kernel;
 mod ops;
 pub mod optim;
 mod pool;
 pub mod profile;
 mod recompute;
-mod recording;
 #[cfg(test)]
 mod shaders;
 mod spec;

@@ -1,8 +1,8 @@
 //! Activation checkpointing: only the inputs of a section of the graph are saved for backward.
 
-use crate::autograd::{backward_of, no_grad, record};
+use crate::autograd::{add_node, backward_of, no_grad};
 use crate::error::Result;
-use crate::recording;
+use crate::grad_mode;
 use crate::tensor::Tensor;
 
 /// `f(inputs)` with activation checkpointing: only `inputs` are saved for backward, which runs `f`
@@ -28,14 +28,14 @@ where
     let saved: Vec<Tensor> = inputs.iter().map(|input| input.detached()).collect();
     let needs: Vec<bool> = inputs.iter().map(|input| input.is_tracked()).collect();
     let mut results = no_grad(|| f(&saved))?;
-    let rule = move |dys: &[Tensor]| {
+    let backward = move |dys: &[Tensor]| {
         let leaf =
             |(tensor, needed): (Tensor, bool)| if needed { tensor.tracked() } else { tensor };
         let leaves: Vec<Tensor> = saved.into_iter().zip(needs).map(leaf).collect();
-        let results = recording::set_for(true, || f(&leaves))?;
+        let results = grad_mode::with(true, || f(&leaves))?;
         let mut grads = backward_of(results.into_iter().zip(dys.iter().cloned()))?;
         Ok(leaves.iter().map(|leaf| grads.take(leaf)).collect())
     };
-    record("recompute", inputs, &mut results, Box::new(rule));
+    add_node("recompute", inputs, &mut results, Box::new(backward));
     Ok(results)
 }

@@ -6,7 +6,7 @@ mod random;
 use std::sync::Arc;
 
 use crate::Device;
-use crate::autograd::{Edge, record};
+use crate::autograd::{Edge, add_node};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
 use crate::error::{Error, Result, ensure};
@@ -214,8 +214,8 @@ impl Tensor {
         };
         let mut result = [Tensor::of(self.spec.clone(), storage)];
         let from = from.clone();
-        let rule = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].to(&from)?)]));
-        record(OP, &[self], &mut result, rule);
+        let backward = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].to(&from)?)]));
+        add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)
     }
