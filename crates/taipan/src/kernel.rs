@@ -16,7 +16,8 @@ pub(crate) trait Kernel: Send + 'static {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
 
-    /// Its role in its op, in profiles, such as `dw`; empty for the kernel that computes the results.
+    /// Its role in its op, in profiles, such as `dw`; empty for the kernel that computes the
+    /// results.
     fn role(&self) -> &'static str {
         ""
     }
@@ -24,8 +25,8 @@ pub(crate) trait Kernel: Send + 'static {
     /// Check the inputs and describe the results.
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
 
-    /// What is saved for backward besides inputs and results. If a gradient is needed, these tensors
-    /// come after the results among the outputs.
+    /// What is saved for backward besides inputs and results. If a gradient is needed, these
+    /// tensors come after the results among the outputs.
     fn saved_specs(&self, _outputs: &[Spec]) -> Vec<Spec> {
         Vec::new()
     }
@@ -117,8 +118,8 @@ pub(crate) fn run_saving<K: Kernel>(
     Ok((outputs, saved))
 }
 
-/// Run a kernel that changes `targets` in place. A target that shares its memory with another tensor is
-/// copied first: the other tensor keeps its values.
+/// Run a kernel that changes `targets` in place. A target that shares its memory with another
+/// tensor is copied first: the other tensor keeps its values.
 pub(crate) fn update<U: Update>(
     kernel: &U,
     inputs: &[&Tensor],
@@ -127,7 +128,7 @@ pub(crate) fn update<U: Update>(
     let op = kernel.name();
     let all = || inputs.iter().copied().chain(targets.iter().map(|t| &**t));
     let device = one_device(op, all())?.clone();
-    device.part(op, "", || {
+    device.span(op, "", || {
         targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
         match &device {
             Device::Cpu => {
@@ -166,7 +167,7 @@ impl Storage {
 
 fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
     let device = one_device(kernel.name(), inputs.iter().copied())?;
-    device.part(kernel.name(), kernel.role(), || match device {
+    device.span(kernel.name(), kernel.role(), || match device {
         Device::Cpu => on_cpu(kernel, inputs, specs),
         Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
     })

@@ -8,8 +8,8 @@ use crate::tensor::Tensor;
 /// `f(inputs)` with activation checkpointing: only `inputs` are saved for backward, which runs `f`
 /// again and then differentiates it.
 ///
-/// `f` must depend on its arguments only: a tracked tensor that it captures gets no gradient. It must
-/// compute the same values each time.
+/// `f` must depend on its arguments only: a tracked tensor that it captures gets no gradient. It
+/// must compute the same values each time.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, recompute};

@@ -1,5 +1,5 @@
-//! Every WGSL text that the crate can generate passes both compilers: naga, which wgpu uses, and tint,
-//! which is Chrome's and stricter.
+//! Every WGSL text that the crate can generate passes both compilers: naga, which wgpu uses, and
+//! tint, which is Chrome's and stricter.
 
 use std::collections::HashSet;
 use std::process::Command;

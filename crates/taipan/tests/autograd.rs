@@ -268,7 +268,8 @@ fn a_graph_can_be_differentiated_in_another_thread() {
     assert_eq!(read(grads.of(&x).unwrap()), [6.0]);
 }
 
-/// A thread that waits for its pieces inside `no_grad` is given other tasks by rayon: those record.
+/// A thread that waits for rayon inside `no_grad` may run tasks of other callers: grad mode is enabled in
+/// those.
 #[test]
 fn no_grad_does_not_reach_other_tasks() {
     let x = Tensor::ones(&[200, 2000], DType::F32, &Device::Cpu).unwrap().tracked();

@@ -26,8 +26,8 @@ pub(crate) fn for_chunks<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
     }
 }
 
-/// Call `f` for each task, in parallel if the `work` of all is at least [`GRAIN`] elements. The tasks
-/// must not depend on the number of threads.
+/// Call `f` for each task, in parallel if the `work` of all is at least [`GRAIN`] elements. The
+/// tasks must not depend on the number of threads.
 pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Send + Sync) {
     if work < GRAIN || tasks.len() == 1 || rayon::current_num_threads() == 1 {
         tasks.into_iter().for_each(f);

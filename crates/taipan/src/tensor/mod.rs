@@ -72,7 +72,7 @@ impl Tensor {
         device.ensure_type(OP, T::DTYPE)?;
         let storage = match device {
             Device::Cpu => {
-                let buffer = device.part(OP, "", || CpuBuffer::from_slice(OP, data))?;
+                let buffer = device.span(OP, "", || CpuBuffer::from_slice(OP, data))?;
                 Storage::Cpu(Arc::new(buffer))
             }
             Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?)),
@@ -120,11 +120,11 @@ impl Tensor {
         let mut word = [0; 4];
         with_dtype!(dtype, T: Element => {
             let element = value.to::<T>();
-            word.chunks_mut(size_of::<T>()).for_each(|part| {
-                part.copy_from_slice(&bytemuck::bytes_of(&element)[..part.len()])
+            word.chunks_mut(size_of::<T>()).for_each(|bytes| {
+                bytes.copy_from_slice(&bytemuck::bytes_of(&element)[..bytes.len()])
             })
         });
-        let buffer = gpu.part(op, "", || {
+        let buffer = gpu.span(op, "", || {
             let buffer = gpu.scratch(op, spec.bytes())?;
             gpu.fill(op, &buffer, u32::from_le_bytes(word))?;
             Ok(buffer)
@@ -143,7 +143,7 @@ impl Tensor {
         use crate::cpu::threads::{GRAIN, for_chunks};
         let spec = Spec::new(op, shape, dtype)?;
         device.ensure_type(op, dtype)?;
-        let buffer = Device::Cpu.part(op, "", || {
+        let buffer = Device::Cpu.span(op, "", || {
             let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
             with_dtype!(dtype, T: Element => for_chunks(buffer.as_mut_slice::<T>(), GRAIN, |start, chunk| {
                 for (i, x) in chunk.iter_mut().enumerate() {
@@ -202,7 +202,7 @@ impl Tensor {
             #[cfg(not(target_family = "wasm"))]
             (Storage::Gpu(buffer), _) => {
                 let mut host = CpuBuffer::scratch(OP, self.spec.bytes())?;
-                from.part("read", "", || pollster::block_on(buffer.read(OP, host.bytes_mut())))?;
+                from.span("read", "", || pollster::block_on(buffer.read(OP, host.bytes_mut())))?;
                 let host = Tensor::of(self.spec.clone(), Storage::Cpu(Arc::new(host)));
                 host.to(device)?.storage
             }
@@ -269,7 +269,7 @@ impl Tensor {
     /// [`read`](Tensor::read) for native callers; absent on the web, where nothing may block.
     #[cfg(not(target_family = "wasm"))]
     pub fn read_blocking<T: Element>(&self) -> Result<Vec<T>> {
-        self.device().part("read", "", || pollster::block_on(self.read()))
+        self.device().span("read", "", || pollster::block_on(self.read()))
     }
 
     /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the web, like

@@ -20,11 +20,11 @@ fn both() -> impl Iterator<Item = (Gpu, Clock)> {
 }
 
 fn calls(profile: &Profile) -> BTreeMap<&str, usize> {
-    profile.parts.iter().map(|part| (part.name.as_str(), part.calls)).collect()
+    profile.spans.iter().map(|span| (span.name.as_str(), span.calls)).collect()
 }
 
 fn time(profile: &Profile, name: &str) -> Duration {
-    profile.parts.iter().filter(|part| part.name == name).map(|part| part.time).sum()
+    profile.spans.iter().filter(|span| span.name == name).map(|span| span.time).sum()
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
         ];
         assert_eq!(calls, BTreeMap::from(expected), "{clock:?}");
         assert_eq!(profile.gpu_clock, Some(clock));
-        let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+        let sum: Duration = profile.spans.iter().map(|span| span.time).sum();
         assert!(sum <= profile.total, "{profile}");
     }
     Ok(())
@@ -147,8 +147,8 @@ fn many_launches_are_all_measured() -> Result<()> {
         for _ in 0..2 {
             let (y, profile) = profile(|| (0..301).try_fold(x.clone(), |x, _| x.neg()));
             assert_eq!(read(&y?)[..2], [-1.0, -1.0]);
-            assert_eq!(profile.parts.iter().find(|p| p.name == "neg").unwrap().calls, 301);
-            let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+            assert_eq!(profile.spans.iter().find(|p| p.name == "neg").unwrap().calls, 301);
+            let sum: Duration = profile.spans.iter().map(|span| span.time).sum();
             assert!(
                 sum <= profile.total && sum > profile.total.mul_f64(0.8),
                 "{clock:?} {profile}"

@@ -87,8 +87,8 @@ pub(crate) struct Product<'a, A> {
 /// the sums, which are then stored, and the data of the row.
 pub(crate) type Finish<'a, A, X> = &'a (dyn Fn(&mut X, Range<usize>, &mut [A]) + Sync);
 
-/// The side whose lanes are also summed over the depth, and the output, one sum per lane. This needs
-/// no extra pass.
+/// The side whose lanes are also summed over the depth, and the output, one sum per lane. This
+/// needs no extra pass.
 pub(crate) enum LaneSums<'a, A> {
     None,
     Left(&'a mut [A]),
@@ -299,8 +299,8 @@ impl<A: Real> Block<'_, A> {
         (0..blocks).map(|block| start(block)..start(block + 1)).collect()
     }
 
-    /// Pack a block of the right side for each block of the depth, in groups of panels whose lines are
-    /// long enough to be worth a call.
+    /// Pack a block of the right side for each block of the depth, in groups of panels whose lines
+    /// are long enough to be worth a call.
     fn pack_right(
         &mut self,
         columns: Range<usize>,

@@ -10,7 +10,8 @@ use crate::error::Result;
 /// Steps of the depth that are transposed together.
 const STRIP: usize = 256;
 
-/// Pack `lanes × depth` of an operand into panels `[depth, W]`; the last panel is padded with zeros.
+/// Pack `lanes × depth` of an operand into panels `[depth, W]`; the last panel is padded with
+/// zeros.
 pub(super) fn pack<A: Real, const W: usize>(
     operand: Operand<A>,
     lanes: Range<usize>,

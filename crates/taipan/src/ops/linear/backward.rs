@@ -102,8 +102,8 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that is
-/// as fast, on the CPU if `saved` cannot be overwritten.
+/// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that
+/// is as fast, on the CPU if `saved` cannot be overwritten.
 fn grad_pre(
     saved: Tensor,
     dy: &Tensor,
@@ -122,7 +122,7 @@ fn grad_pre(
                 &View { spec: &saved.spec, data: &**saved_buffer },
             ];
             let out = View { spec: &spec, data: &buffer };
-            gpu.part(OP, "grad_pre", || grad_on_gpu(OP, gpu, function, inputs, &out))?;
+            gpu.span(OP, "grad_pre", || grad_on_gpu(OP, gpu, function, inputs, &out))?;
             Ok((Tensor::of(spec, Storage::Gpu(Arc::new(buffer))), None))
         }
         _ => Ok(match overwrite(saved, dy, function) {
@@ -132,8 +132,8 @@ fn grad_pre(
     }
 }
 
-/// `saved` overwritten with `dy ⊙ φ'`; or `saved` unchanged, if that would lose digits or its memory
-/// is shared.
+/// `saved` overwritten with `dy ⊙ φ'`; or `saved` unchanged, if that would lose digits or its
+/// memory is shared.
 fn overwrite(
     mut saved: Tensor,
     dy: &Tensor,
@@ -155,7 +155,7 @@ fn overwrite(
                 function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
             }
         };
-        Device::Cpu.part(OP, "grad_pre", || for_chunks(values, GRAIN, gradient));
+        Device::Cpu.span(OP, "grad_pre", || for_chunks(values, GRAIN, gradient));
     });
     Ok(saved)
 }
@@ -277,8 +277,8 @@ impl Kernel for InputGrad {
     }
 }
 
-/// `dw = xᵀ·grad_pre` and, if `results` has two, `dbias`; inputs `x`, `dy` and, if there is one, the
-/// saved tensor.
+/// `dw = xᵀ·grad_pre` and, if `results` has two, `dbias`; inputs `x`, `dy` and, if there is one,
+/// the saved tensor.
 struct WeightGrad {
     layout: Layout,
     function: Function,

@@ -2,8 +2,8 @@
 //! vocabulary it would be the largest tensor of all.
 //!
 //! The classes are cut into blocks. Forward takes the logits of each into what becomes of a row
-//! ([`Row`]). Backward computes them again, turns them into their gradients, and each block gives its
-//! own part of `dw`, and a term of `dx`.
+//! ([`Row`]). Backward computes them again, turns them into their gradients, and each block gives
+//! its own part of `dw`, and a term of `dx`.
 
 use std::ops::Range;
 
@@ -31,9 +31,9 @@ use crate::tensor::Tensor;
 
 const OP: &str = "linear_cross_entropy";
 
-/// [`cross_entropy`](crate::cross_entropy) of the logits `x·w`, which are never held whole: beside its
-/// result this takes some blocks of at most 8 MiB (16 in f64) and, for backward, a few tensors of the size
-/// of `x`.
+/// [`cross_entropy`](crate::cross_entropy) of the logits `x·w`, which are never held whole: beside
+/// its result this takes some blocks of at most 8 MiB (16 in f64) and, for backward, a few tensors
+/// of the size of `x`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -42,10 +42,9 @@ const OP: &str = "linear_cross_entropy";
 /// | `targets` | `[…]`, of type `u32`: classes below `v`, or `ignore` |
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
-/// Logits are not rounded to the type of `x` and `w`. Backward computes them again, so that together there are
-/// four products.
-/// On a GPU a `w` stored `[k, v]` is limited to what one binding holds; with [`Weight::nk`] it may be as
-/// large as a tensor can be.
+/// Logits are not rounded to the type of `x` and `w`. Backward computes them again, so that
+/// together there are four products. On a GPU a `w` stored `[k, v]` is limited to what one binding
+/// holds; with [`Weight::nk`] it may be as large as a tensor can be.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, Weight, linear_cross_entropy};
@@ -68,9 +67,9 @@ pub fn linear_cross_entropy<'a>(
     apply_one(LinearCrossEntropy { layout, ignore, rows: targets.len() }, &[x, w, targets])
 }
 
-/// Elements of a block of logits, and limits to its columns: enough for a product to be fast, few enough
-/// for a block of `w` to be small. Blocks begin at multiples of `UNIT`, so that their parts of a weight
-/// begin where a binding may.
+/// Elements of a block of logits, and limits to its columns: enough for a product to be fast, few
+/// enough for a block of `w` to be small. Blocks begin at multiples of `UNIT`, so that their parts
+/// of a weight begin where a binding may.
 const BLOCK: usize = 1 << 21;
 const COLUMNS: [usize; 2] = [256, 4096];
 const UNIT: usize = 128;

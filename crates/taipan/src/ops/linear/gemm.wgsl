@@ -1,6 +1,6 @@
-// A workgroup computes a BM×BN block of y, an invocation RM×RN blocks of 4×4, each in a matrix whose
-// column q is row q of the block. Tiles of both operands are loaded into workgroup memory in the order
-// of storage, as vec4s of contiguous elements; a transpose happens in registers.
+// A workgroup computes a BM×BN block of y, an invocation RM×RN blocks of 4×4, each in a matrix
+// whose column q is row q of the block. Tiles of both operands are loaded into workgroup memory in
+// the order of storage, as vec4s of contiguous elements; a transpose happens in registers.
 const WIDTH = TX * TY;
 const BM = TY * RM * 4u;
 const BN = TX * RN * 4u;
@@ -72,8 +72,8 @@ fn load_right(base: u32, column: u32, k: u32, local: u32) {
     }
 }
 
-// Where the four vec4s of a block of the left tile begin: rows 4·block… by columns kk…. They are A_S
-// apart.
+// Where the four vec4s of a block of the left tile begin: rows 4·block… by columns kk…. They are
+// A_S apart.
 fn left_at(block: u32, kk: u32) -> u32 {
     return select(block * 4u * A_S + kk / 4u, kk * A_S + block, TA == 1u);
 }
@@ -96,8 +96,8 @@ struct LeftBlocks {
     second: mat4x4<f32>,
 }
 
-// Rows kk… of the right tile by the columns of block j of invocation tx. These are neighbours; but if
-// TB, they are TX apart, so that neighbouring invocations read neighbouring lines.
+// Rows kk… of the right tile by the columns of block j of invocation tx. These are neighbours; but
+// if TB, they are TX apart, so that neighbouring invocations read neighbouring lines.
 fn right_block(tx: u32, j: u32, kk: u32) -> mat4x4<f32> {
     if TB == 1u {
         let at = B_AT + (tx + j * 4u * TX) * B_S + kk / 4u;

@@ -53,8 +53,8 @@ pub(super) enum Fused<'a> {
         function: Function,
         pre: Option<&'a View<'a, &'a GpuBuffer>>,
     },
-    /// One operand is `grad_pre`: computed from `dy`, which is bound in its place, and `saved`; without
-    /// `saved`, it is bound itself.
+    /// One operand is `grad_pre`: computed from `dy`, which is bound in its place, and `saved`;
+    /// without `saved`, it is bound itself.
     Prologue {
         grad_pre: Side,
         saved: Option<&'a View<'a, &'a GpuBuffer>>,

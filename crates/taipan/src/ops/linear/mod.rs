@@ -61,9 +61,9 @@ pub(crate) enum Layout {
 /// | result | `[…, m, n]` |
 ///
 /// All have the same float type. Sums are accumulated in f32 (f64 for f64), and each result is
-/// rounded once. If a gradient is needed, `x` and `w` are saved for backward where it reads them, and
-/// for the activation: nothing for `None`, the result for `Relu`, `Sigmoid`, `Tanh` and `Softcap`,
-/// `x·w + bias` for the others.
+/// rounded once. If a gradient is needed, `x` and `w` are saved for backward where it reads them,
+/// and for the activation: nothing for `None`, the result for `Relu`, `Sigmoid`, `Tanh` and
+/// `Softcap`, `x·w + bias` for the others.
 ///
 /// ```
 /// use taipan::{Activation, Device, Tensor, Weight, linear};
@@ -87,9 +87,9 @@ pub fn linear<'a>(
     apply(x, w.into(), bias, activation, DerivativeFrom::Saved)
 }
 
-/// [`linear`] with less memory and more time: only `x`, `w` and `bias` are saved for backward, which
-/// recomputes the product if the derivative of the activation needs it. Values and gradients are the
-/// same to the last bit.
+/// [`linear`] with less memory and more time: only `x`, `w` and `bias` are saved for backward,
+/// which recomputes the product if the derivative of the activation needs it. Values and gradients
+/// are the same to the last bit.
 ///
 /// ```
 /// use taipan::{Activation, DType, Device, Tensor, linear_recomputing};

@@ -1,10 +1,10 @@
-// Common to the products: y = a·b per entry of a batch, with a prologue on one operand or an epilogue
-// on the sums.
+// Common to the products: y = a·b per entry of a batch, with a prologue on one operand or an
+// epilogue on the sums.
 //
 // `a` is [m, k], or [k, m] if TA; `b` is [k, n], or [n, k] if TB; y is [m, n], once for each of the
-// `splits` of k. WHOLE says that there is one entry and one split. Epilogue: the function is applied
-// to the sums, to which BIAS adds aux, [n]. Prologue: the operand that DERIVATIVE names is multiplied
-// by the function's derivative, computed from aux, which has its shape.
+// `splits` of k. WHOLE says that there is one entry and one split. Epilogue: the function is
+// applied to the sums, to which BIAS adds aux, [n]. Prologue: the operand that DERIVATIVE names is
+// multiplied by the function's derivative, computed from aux, which has its shape.
 @group(0) @binding(0) var<storage, read> a: array<Left>;
 @group(0) @binding(1) var<storage, read> b: array<Right>;
 @group(0) @binding(2) var<storage, read> aux: array<Aux>;

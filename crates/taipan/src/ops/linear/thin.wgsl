@@ -1,6 +1,6 @@
-// A workgroup computes BN columns of ROWS rows of y: SHARE invocations share the sums of a column, and
-// each has four columns. Neighbouring invocations read neighbouring elements of b, once for all rows:
-// columns, or terms of the sums if TB.
+// A workgroup computes BN columns of ROWS rows of y: SHARE invocations share the sums of a column,
+// and each has four columns. Neighbouring invocations read neighbouring elements of b, once for all
+// rows: columns, or terms of the sums if TB.
 const WIDTH = 64u;
 const ACROSS = WIDTH / SHARE;
 const BN = ACROSS * 4u;

@@ -69,8 +69,8 @@ impl Tile {
         Tile::thin(2, Stored::Transposed),
     ];
 
-    /// The fastest for `m` rows and `n` columns. A wide tile reuses most of what it loads, unless much
-    /// of it is outside the result.
+    /// The fastest for `m` rows and `n` columns. A wide tile reuses most of what it loads, unless
+    /// much of it is outside the result.
     pub(super) fn of(m: usize, n: usize, right: Stored) -> Tile {
         match (m, n) {
             (0..=8, _) => Tile::thin(m, right),
@@ -80,8 +80,8 @@ impl Tile {
         }
     }
 
-    /// For few rows. Neighbouring invocations read contiguous elements: columns of a row of the right
-    /// side, or terms of a column.
+    /// For few rows. Neighbouring invocations read contiguous elements: columns of a row of the
+    /// right side, or terms of a column.
     const fn thin(m: usize, right: Stored) -> Tile {
         let rows = if m <= 1 { 1 } else { Tile::FEW_ROWS };
         let share = match right {
@@ -99,8 +99,8 @@ impl Tile {
         }
     }
 
-    /// Whether subgroups of this size lie within a row of invocations, and have enough lanes to load
-    /// all rows of its blocks.
+    /// Whether subgroups of this size lie within a row of invocations, and have enough lanes to
+    /// load all rows of its blocks.
     pub(super) fn fits_subgroups(self, size: u32) -> bool {
         matches!(self, Tile::Block { tx, rm, .. } if tx % size == 0 && size >= 4 * rm)
     }
