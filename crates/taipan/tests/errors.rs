@@ -191,8 +191,8 @@ struct Conv {
     x: Option<Tensor>,
     weight: Option<Tensor>,
     bias: Option<Tensor>,
-    window: Option<Tensor>,
-    starts: Option<Tensor>,
+    conv_state: Option<Tensor>,
+    seq_start: Option<Tensor>,
 }
 
 impl Conv {
@@ -202,8 +202,8 @@ impl Conv {
         let weight = self.weight.unwrap_or_else(|| zeros(&[3, 4]));
         causal_conv1d(&CausalConv1d {
             bias: self.bias.as_ref(),
-            window: self.window.as_ref(),
-            starts: self.starts.as_ref(),
+            conv_state: self.conv_state.as_ref(),
+            seq_start: self.seq_start.as_ref(),
             ..CausalConv1d::new(&x, &weight)
         })
     }
@@ -232,10 +232,10 @@ fn convolutions_of_shapes_that_do_not_fit() {
     );
     let bias = Conv { bias: Some(zeros(&[4])), ..Conv::default() };
     refuses(bias.run(), "causal_conv1d: bias is [4], expected [3]");
-    let window = Conv { window: Some(zeros(&[2, 4, 3])), ..Conv::default() };
-    refuses(window.run(), "causal_conv1d: the window is [2, 4, 3], expected [2, 3, 3]");
-    let starts = Conv { starts: Some(zeros_of(DType::U32, &[5, 2])), ..Conv::default() };
-    refuses(starts.run(), "causal_conv1d: starts is [5, 2], expected [2, 5]");
+    let conv_state = Conv { conv_state: Some(zeros(&[2, 4, 3])), ..Conv::default() };
+    refuses(conv_state.run(), "causal_conv1d: conv_state is [2, 4, 3], expected [2, 3, 3]");
+    let seq_start = Conv { seq_start: Some(zeros_of(DType::U32, &[5, 2])), ..Conv::default() };
+    refuses(seq_start.run(), "causal_conv1d: seq_start is [5, 2], expected [2, 5]");
 }
 
 #[test]
@@ -247,11 +247,11 @@ fn convolutions_of_mixed_types() {
     refuses(weight.run(), "causal_conv1d: the weight is f16, expected f32");
     let bias = Conv { bias: of(&[3]), ..Conv::default() };
     refuses(bias.run(), "causal_conv1d: bias is f16, expected f32");
-    let window = Conv { window: of(&[2, 3, 3]), ..Conv::default() };
-    refuses(window.run(), "causal_conv1d: the window is f16, expected f32");
+    let conv_state = Conv { conv_state: of(&[2, 3, 3]), ..Conv::default() };
+    refuses(conv_state.run(), "causal_conv1d: conv_state is f16, expected f32");
     for dtype in [DType::F32, DType::I64] {
-        let starts = Conv { starts: Some(zeros_of(dtype, &[2, 5])), ..Conv::default() };
-        refuses(starts.run(), &format!("causal_conv1d: starts is {dtype}, expected u32"));
+        let seq_start = Conv { seq_start: Some(zeros_of(dtype, &[2, 5])), ..Conv::default() };
+        refuses(seq_start.run(), &format!("causal_conv1d: seq_start is {dtype}, expected u32"));
     }
 }
 

@@ -163,8 +163,8 @@ fn selective_scan_and_its_gradients() -> Result<()> {
         expect(case, "y", &y);
         expect(case, "last", &final_state);
         let mut loss = y.mul(&leaf(case, "dy").detached())?.sum()?;
-        if let Some(dfinal) = optional(case, "dlast") {
-            loss = loss.add(&final_state.mul(&dfinal.detached())?.sum()?)?;
+        if let Some(dfinal_state) = optional(case, "dlast") {
+            loss = loss.add(&final_state.mul(&dfinal_state.detached())?.sum()?)?;
         }
         let grads = loss.backward()?;
         for (name, x) in [("u", &u), ("delta", &delta), ("A_log", &a_log), ("B", &b), ("C", &c)] {

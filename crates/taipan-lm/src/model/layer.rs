@@ -148,8 +148,8 @@ impl Layer {
         let z = linear(&u, Weight::nk(&self.in_z), bias(1), Activation::None)?;
         let (x, window) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_deref(),
-            window: before.map(|before| &before.window),
-            starts,
+            conv_state: before.map(|before| &before.window),
+            seq_start: starts,
             activation: Activation::Silu,
             ..CausalConv1d::new(&x, &self.conv)
         })?;

@@ -279,14 +279,14 @@ pub struct Conv<'a> {
     pub weight: &'a Array,
     pub bias: Option<&'a Array>,
     /// `[b, k − 1, d]`
-    pub window: Option<&'a Array>,
+    pub conv_state: Option<&'a Array>,
     /// `[b, l]`
-    pub starts: Option<&'a [u32]>,
+    pub seq_start: Option<&'a [u32]>,
     pub activation: Activation,
 }
 
 impl Conv<'_> {
-    /// The result, and behind it, along time, the next window: `[b, l + k − 1, d]`.
+    /// The result and, concatenated along time, the next conv_state: `[b, l + k − 1, d]`.
     pub fn eval(&self) -> Array {
         let [b, l, d] = self.x.shape[..] else { panic!("x is [b, l, d]") };
         let k = self.weight.shape[1];
@@ -308,14 +308,17 @@ impl Conv<'_> {
     /// The input at a time, as it is seen from another: 0 if a text has started in between.
     fn seen(&self, b: usize, at: isize, from: isize, c: usize) -> f64 {
         let (l, k) = (self.x.shape[1], self.weight.shape[1]);
-        let started =
-            |t: isize| t >= 0 && self.starts.is_some_and(|starts| starts[b * l + t as usize] != 0);
+        let started = |t: isize| {
+            t >= 0 && self.seq_start.is_some_and(|seq_start| seq_start[b * l + t as usize] != 0)
+        };
         if (at + 1..=from).any(started) {
             return 0.0;
         }
         match at {
             0.. => self.x.at(&[b, at as usize, c]),
-            _ => self.window.map_or(0.0, |w| w.at(&[b, (at + k as isize - 1) as usize, c])),
+            _ => self
+                .conv_state
+                .map_or(0.0, |state| state.at(&[b, (at + k as isize - 1) as usize, c])),
         }
     }
 }

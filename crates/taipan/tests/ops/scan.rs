@@ -239,14 +239,14 @@ impl Scanned {
         form: &naive::Scan,
         inputs: &[Array],
         dy: &Array,
-        dfinal: &Array,
+        dfinal_state: &Array,
         device: &Device,
     ) -> Result<Scanned> {
         let leaf = |x: &Array| tensor(x, DType::F32, device);
         let leaves: Vec<Tensor> = inputs.iter().map(|x| leaf(x).tracked()).collect();
         let (y, final_state) = call(form, &leaves)?;
         let (values, final_states) = (array(&y), array(&final_state));
-        let loss = y.mul(&leaf(dy))?.sum()?.add(&final_state.mul(&leaf(dfinal))?.sum()?)?;
+        let loss = y.mul(&leaf(dy))?.sum()?.add(&final_state.mul(&leaf(dfinal_state))?.sum()?)?;
         let grads = loss.backward()?;
         let grads = leaves.iter().map(|x| Ok(array(grads.of(x)?))).collect::<Result<_>>()?;
         Ok(Scanned { y: values, final_state: final_states, grads })
@@ -272,8 +272,8 @@ fn a_scan_can_be_split_at_any_step() -> Result<()> {
             let inputs = drawn("split", sizes, &form);
             let mut random = Random::named("upstreams");
             let dy = random.draw(&input(&[b, l, d]));
-            let dfinal = random.draw(&input(&[b, d, n]));
-            let whole = Scanned::new(&form, &inputs, &dy, &dfinal, device)?;
+            let dfinal_state = random.draw(&input(&[b, d, n]));
+            let whole = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
             for at in [0, 1, 16, 17, 30, 37] {
                 let part = |from, to| -> Vec<Array> {
                     let part = |(x, stepped): (&Array, bool)| {
@@ -286,7 +286,8 @@ fn a_scan_can_be_split_at_any_step() -> Result<()> {
                 let before = Scanned::new(&form, &first, &steps(&dy, 0, at), &zeros, device)?;
                 let mut second = part(at, l);
                 second[8] = before.final_state.clone();
-                let after = Scanned::new(&form, &second, &steps(&dy, at, l), &dfinal, device)?;
+                let after =
+                    Scanned::new(&form, &second, &steps(&dy, at, l), &dfinal_state, device)?;
                 // The gradient of the final state of the first scan comes from the second.
                 let before =
                     Scanned::new(&form, &first, &steps(&dy, 0, at), &after.grads[8], device)?;
@@ -305,7 +306,7 @@ fn a_scan_can_be_split_at_any_step() -> Result<()> {
                     let sum = naive::binary(&before.grads[i], &after.grads[i], |x, y| x + y);
                     expect_close(&format!("gradient {i}"), &sum, &whole.grads[i]);
                 }
-                expect_close("dinitial", &before.grads[8], &whole.grads[8]);
+                expect_close("dinitial_state", &before.grads[8], &whole.grads[8]);
             }
         }
     }
@@ -460,10 +461,10 @@ fn many_rows_of_many_states() -> Result<()> {
     let inputs = drawn("many", sizes, &form);
     let mut random = Random::named("upstreams");
     let dy = random.draw(&input(&[b, l, d]));
-    let dfinal = random.draw(&input(&[b, d, n]));
-    let want = Scanned::new(&form, &inputs, &dy, &dfinal, &Device::Cpu)?;
+    let dfinal_state = random.draw(&input(&[b, d, n]));
+    let want = Scanned::new(&form, &inputs, &dy, &dfinal_state, &Device::Cpu)?;
     for device in &devices() {
-        let got = Scanned::new(&form, &inputs, &dy, &dfinal, device)?;
+        let got = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
         expect_close("y", &got.y, &want.y);
         expect_close("final state", &got.final_state, &want.final_state);
         for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {

@@ -38,7 +38,7 @@ struct Inputs {
     b: Array,
     c: Array,
     dy: Array,
-    dfinal: Array,
+    dfinal_state: Array,
 }
 
 impl Inputs {
@@ -58,7 +58,7 @@ impl Inputs {
         let mut plain = |shape: &[usize]| random.draw(&input(shape)).map(|x| round(x, dtype));
         let [u, dy] = [(); 2].map(|()| plain(&[B, L, D]));
         let [b, c] = [(); 2].map(|()| plain(&[B, L, N]));
-        Inputs { u, delta, a_log, b, c, dy, dfinal: plain(&[B, D, N]) }
+        Inputs { u, delta, a_log, b, c, dy, dfinal_state: plain(&[B, D, N]) }
     }
 
     /// `y`, and the gradients of `u`, `delta`, `a_log`, `b` and `c`.
@@ -75,8 +75,10 @@ impl Inputs {
             ..Scan::new(u, delta, a_log, b, c)
         })?;
         let value = array(&y);
-        let loss =
-            y.mul(&leaf(&self.dy))?.sum()?.add(&final_state.mul(&leaf(&self.dfinal))?.sum()?)?;
+        let loss = y
+            .mul(&leaf(&self.dy))?
+            .sum()?
+            .add(&final_state.mul(&leaf(&self.dfinal_state))?.sum()?)?;
         let grads = loss.backward()?;
         let [du, ddelta, da_log, db, dc] = leaves.each_ref().map(|x| grads.of(x).map(array));
         Ok([value, du?, ddelta?, da_log?, db?, dc?])
@@ -103,8 +105,8 @@ impl Inputs {
             let (a, b, c) = (-self.a_log.at(&[j, k]).exp(), self.b.at(&state), self.c.at(&state));
             let x = size * a;
             let b_factor = size * phi1(x);
-            let dfinal = if t + 1 == L { self.dfinal.at(&[i, j, k]) } else { 0.0 };
-            let g = [c * dy + dfinal, (c * dy).abs() + dfinal.abs()];
+            let dfinal_state = if t + 1 == L { self.dfinal_state.at(&[i, j, k]) } else { 0.0 };
+            let g = [c * dy + dfinal_state, (c * dy).abs() + dfinal_state.abs()];
             let (wide, narrow) = ((i * L + t) * D + j, (i * L + t) * N + k);
             add(0, wide, [1.0; 2], c * b_factor * b * u);
             add(1, wide, g, b * b_factor);

@@ -26,7 +26,7 @@ use crate::spec::Spec;
 /// dy      = dout·silu(z)                      dz = dout·y·silu'(z)
 /// g_t     = c_t·dy_t + ā_{t+1}·g_{t+1}        at the end, plus the gradient of the final state
 /// dc_t    = Σ_d dy_t·h_t                      dd = Σ_{b,t} dy_t·u_t
-/// du_t    = d·dy_t + Σ_n g_t·b̄_t              dinitial = ā_1·g_1
+/// du_t    = d·dy_t + Σ_n g_t·b̄_t              dinitial_state = ā_1·g_1
 /// db_t    = Σ_d g_t·u_t·b_factor_t                where b̄ = b_factor·b
 /// dΔ_t    = Σ_n g_t·(A·ā_t·h_{t−1} + u_t·b_t·∂b_factor/∂Δ)
 /// da_log  = Σ_{b,t} A·g_t·(Δ_t·ā_t·h_{t−1} + u_t·b_t·∂b_factor/∂A)
@@ -65,7 +65,7 @@ struct Upstream<'a, T: Float> {
     /// `[b, l, d]`
     dout: &'a [T],
     /// `[b, d, n]`
-    dfinal: &'a [T::Acc],
+    dfinal_state: &'a [T::Acc],
 }
 
 /// The outputs of one task: columns of gradients, and partial sums.
@@ -78,7 +78,7 @@ struct BackwardTask<'a, T: Float> {
     dz: Vec<&'a mut [T]>,
     /// `[channels, n]`, the sum over this row of the batch.
     da_log: &'a mut [T::Acc],
-    dinitial: &'a mut [T::Acc],
+    dinitial_state: &'a mut [T::Acc],
     /// `[channels]`, the sum over this row of the batch.
     dd: &'a mut [T::Acc],
     ddelta_bias: &'a mut [T::Acc],
@@ -92,11 +92,14 @@ fn backward<T: Float>(
     inputs: &[View<&CpuBuffer>],
     outputs: &mut [View<&mut CpuBuffer>],
 ) -> Result<()> {
-    let [given @ .., saved, dout, dfinal] = inputs else {
+    let [given @ .., saved, dout, dfinal_state] = inputs else {
         unreachable!("saved states and upstreams come last")
     };
-    let upstream =
-        Upstream::<T> { saved: saved.as_slice(), dout: dout.as_slice(), dfinal: dfinal.as_slice() };
+    let upstream = Upstream::<T> {
+        saved: saved.as_slice(),
+        dout: dout.as_slice(),
+        dfinal_state: dfinal_state.as_slice(),
+    };
     let inputs = Inputs::<T>::new(scan, given);
     let sizes @ Sizes { b, l, d, n } = inputs.sizes;
     let groups = sizes.groups();
@@ -126,7 +129,7 @@ fn backward<T: Float>(
             let width = group.channels.len();
             let lens = [l * n, l * n, width * n, width * n, width, width];
             let mut lens = lens.into_iter();
-            let [db, dc, da_log, dinitial, dd, ddelta_bias] = rest.each_mut().map(|rest| {
+            let [db, dc, da_log, dinitial_state, dd, ddelta_bias] = rest.each_mut().map(|rest| {
                 let len = lens.next().expect("six");
                 rest.split_off_mut(..len).expect("as long as the tasks together")
             });
@@ -136,7 +139,7 @@ fn backward<T: Float>(
                 ddelta: ddeltas.next().expect("one for each task"),
                 dz: dzs.next().expect("one for each task"),
                 da_log,
-                dinitial,
+                dinitial_state,
                 dd,
                 ddelta_bias,
                 db,
@@ -145,7 +148,7 @@ fn backward<T: Float>(
         }
         for_tasks(tasks, sizes.work(), |task| chunks(&inputs, &upstream, task));
     }
-    let [db, dc, da_log, dinitial, dd, ddelta_bias] =
+    let [db, dc, da_log, dinitial_state, dd, ddelta_bias] =
         partial.each_ref().map(|buffer| buffer.as_slice::<T::Acc>());
     sum_partials(da_log, b, outputs[2].as_mut_slice::<T::Acc>());
     for (partials, out) in [(db, 3), (dc, 4)] {
@@ -162,7 +165,7 @@ fn backward<T: Float>(
         }
     }
     if let Some(i) = scan.index(Optional::InitialState) {
-        outputs[i].as_mut_slice::<T::Acc>().copy_from_slice(dinitial);
+        outputs[i].as_mut_slice::<T::Acc>().copy_from_slice(dinitial_state);
     }
     Ok(())
 }
@@ -189,7 +192,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
         mut ddelta,
         mut dz,
         da_log,
-        dinitial,
+        dinitial_state,
         dd,
         ddelta_bias,
         db,
@@ -201,7 +204,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
     let (d, bias) = (per_channel(inputs.d, &group), per_channel(inputs.delta_bias, &group));
     let first = (group.sequence * sizes.d + group.channels.start) * n;
     let mut sums = Accumulators {
-        carry: gather(&upstream.dfinal[first..], &group, n, T::Acc::ZERO),
+        carry: gather(&upstream.dfinal_state[first..], &group, n, T::Acc::ZERO),
         da: vec![zeros; blocks * n],
         dd: vec![zeros; blocks],
         ddelta_bias: vec![zeros; blocks],
@@ -286,7 +289,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
         *da *= *rate * T::Acc::of(LN_2);
     }
     scatter(&sums.da, n, da_log);
-    scatter(&sums.carry, n, dinitial);
+    scatter(&sums.carry, n, dinitial_state);
     dd.copy_from_slice(&sums.dd.as_flattened()[..dd.len()]);
     ddelta_bias.copy_from_slice(&sums.ddelta_bias.as_flattened()[..dd.len()]);
 }

@@ -8,7 +8,7 @@
 @group(0) @binding(3) var<storage, read_write> ddelta: array<f32>;
 @group(0) @binding(4) var<storage, read_write> du: array<f32>;
 // [b, chunks, n + 2, d]: the carry from the chunk after becomes this chunk's contribution to
-// da_log; the last two rows are those to dd and ddelta_bias. Then dinitial, [b, n, d].
+// da_log; the last two rows are those to dd and ddelta_bias. Then dinitial_state, [b, n, d].
 @group(0) @binding(5) var<storage, read_write> carries: array<f32>;
 // Of db and dc: [2, p.partials, p.partial_rows, n].
 @group(0) @binding(6) var<storage, read_write> partials: array<f32>;
@@ -134,8 +134,8 @@ fn main(
                     if chunk > at.first {
                         carries[((number - 1u) * p.rows + j) * p.d + c] = carry[k];
                     } else if chunk == 0u {
-                        let dinitial = p.b * p.chunks * p.rows * p.d;
-                        carries[dinitial + (at.entry * p.n + j) * p.d + c] = carry[k];
+                        let dinitial_state = p.b * p.chunks * p.rows * p.d;
+                        carries[dinitial_state + (at.entry * p.n + j) * p.d + c] = carry[k];
                     }
                 }
             }

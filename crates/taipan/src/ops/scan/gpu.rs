@@ -336,7 +336,7 @@ pub(super) fn backward(
     inputs: &[View<&GpuBuffer>],
     outputs: &[View<&GpuBuffer>],
 ) -> Result<()> {
-    let [.., saved, dout, dfinal] = inputs else {
+    let [.., saved, dout, dfinal_state] = inputs else {
         unreachable!("saved states and upstreams come last")
     };
     let (u, z) = (&inputs[0], scan.index(Optional::Z));
@@ -344,8 +344,8 @@ pub(super) fn backward(
         for output in outputs {
             gpu.fill(OP, output.data, 0)?;
         }
-        let dinitial = scan.index(Optional::InitialState);
-        return dinitial.map_or(Ok(()), |i| copy(gpu, dfinal, &outputs[i]));
+        let dinitial_state = scan.index(Optional::InitialState);
+        return dinitial_state.map_or(Ok(()), |i| copy(gpu, dfinal_state, &outputs[i]));
     }
     let variant = Variant {
         elem: u.spec.dtype(),
@@ -381,7 +381,7 @@ pub(super) fn backward(
     scanner.elements(
         Pass::Upstream,
         ScanParams { len: (b * l.max(n) * d) as u32, ..base },
-        &[prepared, inputs[1].data.all(), gate, dout.data.all(), dfinal.data.all()],
+        &[prepared, inputs[1].data.all(), gate, dout.data.all(), dfinal_state.data.all()],
         &[ddelta, du, carries.all()],
     )?;
     let segments = base.all_segments as usize;
@@ -444,13 +444,13 @@ pub(super) fn backward(
     let optional =
         [Optional::D, Optional::DeltaBias, Optional::InitialState].map(|which| scan.index(which));
     let absent = [scanner.scratch(&[0])?, scanner.scratch(&[0])?, scanner.scratch(&[0])?];
-    let [dd, ddelta_bias, dinitial] =
+    let [dd, ddelta_bias, dinitial_state] =
         [0, 1, 2].map(|i| optional[i].map_or(absent[i].all(), |output| outputs[output].data.all()));
     scanner.elements(
         Pass::Finish,
         ScanParams { len: (b * n * d) as u32, ..base },
         &[sums.all(), carries.all()],
-        &[outputs[2].data.all(), dd, ddelta_bias, dinitial],
+        &[outputs[2].data.all(), dd, ddelta_bias, dinitial_state],
     )
 }
 

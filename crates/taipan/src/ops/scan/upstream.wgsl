@@ -4,7 +4,7 @@
 @group(0) @binding(1) var<storage, read> delta: array<Elem>;  // [b, l, d]
 @group(0) @binding(2) var<storage, read> z: array<Elem>;      // [b, l, d]
 @group(0) @binding(3) var<storage, read> dout: array<Elem>;   // [b, l, d]
-@group(0) @binding(4) var<storage, read> dfinal: array<f32>;   // [b, d, n]
+@group(0) @binding(4) var<storage, read> dfinal_state: array<f32>;   // [b, d, n]
 @group(0) @binding(5) var<storage, read_write> sizes: array<f32>;    // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> dy: array<f32>;       // [b, l, d]
 @group(0) @binding(7) var<storage, read_write> carries: array<f32>;  // [b, chunks, n + 2, d]
@@ -25,6 +25,6 @@ fn element(i: u32) {
         let j = i / p.d % p.n;
         let entry = i / p.d / p.n;
         let at = ((entry + 1u) * p.chunks - 1u) * p.rows + j;
-        carries[at * p.d + c] = dfinal[(entry * p.d + c) * p.n + j];
+        carries[at * p.d + c] = dfinal_state[(entry * p.d + c) * p.n + j];
     }
 }
