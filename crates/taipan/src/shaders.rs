@@ -1,4 +1,4 @@
-//! Every WGSL text that the crate can generate passes both compilers: naga, which wgpu uses, and
+//! Every WGSL source that the crate can generate passes both compilers: naga, which wgpu uses, and
 //! tint, which is Chrome's and stricter.
 
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::DType;
 use crate::ops::programs;
 
-/// The texts, each once, with a name for messages.
+/// The sources, without duplicates.
 fn texts() -> Vec<String> {
     let mut seen = HashSet::new();
     let mut all = programs(&[DType::F32, DType::F16, DType::U32]);
@@ -41,7 +41,7 @@ fn tint_accepts_every_shader() {
     let directory = std::env::temp_dir().join(format!("taipan-shaders-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     for (i, text) in texts().into_iter().enumerate() {
-        // Chrome wants this line, naga does not know it; in browsers such programs are not used.
+        // Chrome requires this line, naga does not support it; browsers do not use such programs.
         let subgroups = text.contains("subgroupBroadcast") || text.contains("subgroupAdd");
         let text = if subgroups { format!("enable subgroups;\n{text}") } else { text };
         let path = directory.join(format!("{i}.wgsl"));

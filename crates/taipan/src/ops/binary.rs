@@ -48,7 +48,7 @@ impl Tensor {
     }
 }
 
-/// Which arithmetic.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Binary {
     Add,
@@ -108,7 +108,7 @@ impl Kernel for Binary {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shape = outputs[0].spec.shape();
-        let layout = Layout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
+        let layout = RowLayout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (a, b) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
             layout.run::<T>(*self, a, b, outputs[0].as_mut_slice::<T>())
@@ -163,21 +163,21 @@ fn repeated_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     vec![0; to.len() - from.len()].into_iter().chain(own).collect()
 }
 
-/// Two operands over one output, as rows: in a row each operand either advances with the output
-/// or stands still.
-struct Layout {
+/// Two operands broadcast to one output, as rows: within a row each operand either advances with the
+/// output or repeats one element.
+struct RowLayout {
     /// Elements of a row.
     row: usize,
     /// Whether each operand advances along a row.
     advances: [bool; 2],
-    /// The dimensions that number the rows: size, and each operand's stride.
+    /// The outer dimensions, which index the rows: size, and the stride of each operand.
     outer: Vec<(usize, [usize; 2])>,
 }
 
-impl Layout {
-    fn new(shape: &[usize], a: &[usize], b: &[usize]) -> Layout {
-        // Per dimension, innermost first: its size and whether each operand has it. Neighbours
-        // that agree are one dimension.
+impl RowLayout {
+    fn new(shape: &[usize], a: &[usize], b: &[usize]) -> RowLayout {
+        // Per dimension, innermost first: its size and whether each operand has it. Adjacent
+        // dimensions that agree are merged.
         let mut dims: Vec<(usize, [bool; 2])> = Vec::new();
         for i in 0..shape.len() {
             let has = |s: &[usize]| i < s.len() && s[s.len() - 1 - i] != 1;
@@ -200,10 +200,10 @@ impl Layout {
                 (size, strides)
             })
             .collect();
-        Layout { row, advances, outer }
+        RowLayout { row, advances, outer }
     }
 
-    /// Where each operand's row begins.
+    /// The offset of a row in each operand.
     fn offsets(&self, mut row: usize) -> [usize; 2] {
         let mut offsets = [0; 2];
         for (size, strides) in &self.outer {
@@ -259,7 +259,7 @@ impl Layout {
     }
 }
 
-/// Repetition up to a shape that was checked.
+/// Broadcasting to a shape that was checked.
 struct Broadcast(Vec<usize>);
 
 impl Op for Broadcast {
@@ -267,7 +267,7 @@ impl Op for Broadcast {
         false
     }
 
-    /// The sum over what was repeated.
+    /// The sum over the repeated dimensions.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(sum_to(&dys[0], saved.specs[0].shape())?)])
     }
@@ -284,7 +284,7 @@ impl Kernel for Broadcast {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let from = inputs[0].spec.shape();
-        let layout = Layout::new(&self.0, from, from);
+        let layout = RowLayout::new(&self.0, from, from);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
             let x = inputs[0].as_slice::<T>();
             for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {

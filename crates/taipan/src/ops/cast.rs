@@ -1,4 +1,4 @@
-//! Elements of another type.
+//! Conversion of elements to another type.
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
@@ -51,8 +51,9 @@ impl Kernel for Cast {
             (DType::F16 | DType::BF16, DType::F32) => {
                 with_dtype!(x.spec.dtype(), T: Float => {
                     let x = x.as_slice::<T>();
-                    let widen = |x: &[T], out: &mut [f32]| T::widen(x, bytemuck::cast_slice_mut(out));
-                    convert(x, out.as_mut_slice::<f32>(), widen);
+                    convert(x, out.as_mut_slice::<f32>(), |x: &[T], out: &mut [f32]| {
+                        T::widen(x, bytemuck::cast_slice_mut(out));
+                    });
                 });
             }
             (DType::F32, DType::F16 | DType::BF16) => {

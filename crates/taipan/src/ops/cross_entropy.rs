@@ -18,7 +18,7 @@ use crate::ops::embedding::ensure_below;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-/// The mean of `−ln softmax(logits)[target]` over all targets but those that are to be ignored.
+/// The mean of `−ln softmax(logits)[target]` over all targets that are not ignored.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -27,11 +27,11 @@ use crate::tensor::Tensor;
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
 /// If every target is ignored, the loss is 0, and so are the gradients: a batch of padding changes
-/// nothing. A class that is not below `v` is an error. On a GPU only the device sees it: the loss is NaN,
-/// and the next read of any tensor returns the error.
+/// nothing. A class that is not below `v` is an error. On a GPU it is a device-side error: the loss is
+/// NaN, and the next read of any tensor returns the error.
 ///
-/// Backward keeps the logits. For a large vocabulary, see
-/// [`linear_cross_entropy`](crate::linear_cross_entropy), which never holds them all.
+/// The logits are saved for backward. For a large vocabulary, see
+/// [`linear_cross_entropy`](crate::linear_cross_entropy), which never materialises them.
 ///
 /// ```
 /// use taipan::{Device, Tensor, cross_entropy};
@@ -49,8 +49,8 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor, ignore: Option<u32>) -> 
 
 const OP: &str = "cross_entropy";
 
-/// Inputs `logits` and `targets`. The result is the loss; extras are what became of each row, see
-/// [`Row`], and how many count.
+/// Inputs `logits` and `targets`. The result is the loss; a [`Row`] per row, and the number of rows
+/// that are not ignored, are saved for backward.
 struct CrossEntropy {
     ignore: Option<u32>,
     rows: usize,
@@ -125,7 +125,7 @@ impl Kernel for CrossEntropy {
     }
 }
 
-/// `dlogits`; inputs `logits`, `targets`, the extras and `dy`.
+/// `dlogits`; inputs `logits`, `targets`, the saved rows and count, and `dy`.
 struct CrossEntropyGrad {
     ignore: Option<u32>,
 }
@@ -149,7 +149,8 @@ impl Kernel for CrossEntropyGrad {
             let logits = inputs[0].as_slice::<T>();
             let rows = Row::load(inputs[2].as_slice::<<T as Float>::Acc>());
             let scale = scale(&inputs[3], &inputs[4]);
-            for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN.div_ceil(n.max(1)) * n, |start, chunk| {
+            let len = GRAIN.div_ceil(n.max(1)) * n;
+            for_chunks(outputs[0].as_mut_slice::<T>(), len, |start, chunk| {
                 let mut wide = vec![<T as Float>::Acc::ZERO; n];
                 for (i, out) in chunk.chunks_mut(n).enumerate() {
                     let row = start / n + i;
@@ -171,21 +172,21 @@ impl Kernel for CrossEntropyGrad {
     }
 }
 
-/// A loss over so many rows of this type. It is of the wider one: f16 could not hold it scaled.
+/// The loss over `rows` rows of this type. It has the wider type: f16 could not hold a scaled loss.
 pub(super) fn loss_spec(op: &'static str, rows: usize, dtype: DType) -> Result<Spec> {
     let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
-    Spec::new(op, &[rows, 3], wide)?; // the extras are possible
+    Spec::new(op, &[rows, 3], wide)?; // the saved rows
     Spec::new(op, &[], wide)
 }
 
-/// Check targets that should have this shape.
+/// Check that targets have this shape.
 pub(super) fn ensure_targets(op: &'static str, targets: &Spec, shape: &[usize]) -> Result<()> {
     targets.dtype().ensure(DType::U32, op, "the tensor of targets")?;
     ensure!(op, targets.shape() == shape, "targets are {:?}, expected {shape:?}", targets.shape());
     Ok(())
 }
 
-/// What backward needs of a loss: [`Row`]s and their count.
+/// What is saved for backward: the [`Row`]s, and the number of those that are not ignored.
 pub(super) fn saved_specs(op: &'static str, rows: usize, loss: &Spec) -> Vec<Spec> {
     let rows = Spec::new(op, &[rows, 3], loss.dtype());
     vec![rows.expect("checked by `loss_spec`"), loss.clone()]
@@ -195,14 +196,14 @@ fn columns(logits: &Spec) -> usize {
     logits.shape()[logits.shape().len() - 1]
 }
 
-/// A row of logits, read block by block: the loss is `ln sum + (max − logit)`, in which nothing
-/// overflows and large logits cost no digits.
+/// A row of logits, read block by block. The loss is `ln sum + (max − logit)`, in which nothing
+/// overflows and large logits lose no digits.
 #[derive(Clone, Copy)]
 pub(super) struct Row<A> {
     max: A,
     /// `Σ exp(x − max)`
     sum: A,
-    /// The target's.
+    /// The logit of the target.
     logit: A,
 }
 
@@ -214,11 +215,11 @@ impl<A: Real> Row<A> {
         rows.iter().map(|&[max, sum, logit]| Row { max, sum, logit }).collect()
     }
 
-    /// The logits of the classes from `first` on.
+    /// Add the logits of the classes from `first` on.
     pub(super) fn take(&mut self, first: usize, logits: &[A], target: u32) {
         let Some(max) = fold::max(logits) else { return };
         let max = fold::larger(self.max, max);
-        // Of nothing but −∞, the sum is 0 whatever it is relative to.
+        // If all logits are −∞, the sum is 0 relative to any number.
         let relative_to = if max == A::NEG_INFINITY { A::ZERO } else { max };
         let before = if self.max == max { self.sum } else { self.sum * exp(self.max - max) };
         self.sum = before + sum_of_exp(logits, relative_to);
@@ -228,7 +229,7 @@ impl<A: Real> Row<A> {
         }
     }
 
-    /// The gradient in place of the logits of the classes from `first` on; 0 without a target.
+    /// Replace the logits of the classes from `first` on by their gradient; 0 without a target.
     pub(super) fn grad(&self, first: usize, logits: &mut [A], target: Option<u32>, scale: A) {
         let Some(target) = target else { return logits.fill(A::ZERO) };
         scaled_exp(logits, self.max, scale / self.sum);
@@ -238,7 +239,7 @@ impl<A: Real> Row<A> {
     }
 }
 
-/// Write down the loss of rows and, if there are outputs for them, the extras.
+/// Store the loss and, if there are outputs for them, the rows and the count.
 pub(super) fn store<A: Real>(
     rows: &[Row<A>],
     targets: &[u32],
@@ -302,7 +303,7 @@ vectorized! {
     }
 }
 
-/// A loss on a GPU: the logits of some classes at a time.
+/// The loss on a GPU, from the logits of some classes at a time.
 pub(super) struct GpuLoss<'a> {
     pub(super) op: &'static str,
     pub(super) gpu: &'a Gpu,
@@ -312,8 +313,8 @@ pub(super) struct GpuLoss<'a> {
 }
 
 impl GpuLoss<'_> {
-    /// Fill the loss and, if there are outputs for them, the extras. `take_all` has every class taken
-    /// into the rows it is given.
+    /// Compute the loss and, if there are outputs for them, the rows and the count. `take_all` adds the
+    /// logits of all classes to the rows it is given.
     pub(super) fn forward(
         &self,
         outputs: &[View<&GpuBuffer>],
@@ -340,7 +341,7 @@ impl GpuLoss<'_> {
         })
     }
 
-    /// Take the logits of these classes, `[rows, classes]`, into the rows. The first come first.
+    /// Add the logits of these classes, `[rows, classes]`, to the rows. Class 0 must come first.
     pub(super) fn take(
         &self,
         (logits, dtype): (Binding, DType),
@@ -359,7 +360,7 @@ impl GpuLoss<'_> {
         })
     }
 
-    /// The gradients of the logits of these classes, from the extras and `dy`.
+    /// The gradients of the logits of these classes, from the rows, the count and `dy`.
     pub(super) fn grad(
         &self,
         (logits, from): (Binding, DType),

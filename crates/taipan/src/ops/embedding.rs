@@ -1,4 +1,4 @@
-//! Rows of a table, looked up by number.
+//! Rows of a table, looked up by index.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 
 const OP: &str = "embedding";
 
-/// The rows of `table` that `ids` name.
+/// The rows of `table` with the indices `ids`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -23,7 +23,7 @@ const OP: &str = "embedding";
 /// | `ids` | any, of type `u32` |
 /// | result | that of `ids`, then `d` |
 ///
-/// An id that is not below `v` is an error. On a GPU only the device sees it: its row is NaN, and the
+/// An id that is not below `v` is an error. On a GPU it is a device-side error: its row is NaN, and the
 /// next read of any tensor returns the error.
 ///
 /// The gradient of a row is the sum over its uses, in the order of `ids`.
@@ -127,11 +127,11 @@ impl Kernel for EmbeddingGrad {
         Ok(vec![self.table.clone()])
     }
 
-    /// The positions are sorted by id, those of an id in their order; then rows in parallel.
+    /// Positions are sorted by id, stably; then rows are summed in parallel.
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(&self.table);
         let ids = inputs[1].as_slice::<u32>();
-        // Where the positions of each id end, and so those of the next begin.
+        // The end of the positions of each id, which is the start of those of the next.
         let mut ends = vec![0; v + 1];
         ids.iter().for_each(|&id| ends[id as usize + 1] += 1);
         for id in 0..v {
@@ -222,7 +222,7 @@ params! {
 }
 
 impl EmbeddingParams {
-    /// For a launch that sees some rows of the table.
+    /// For a launch that binds some rows of the table.
     fn new(
         gpu: &Gpu,
         len: usize,

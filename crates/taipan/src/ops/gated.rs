@@ -23,8 +23,8 @@ const OP: &str = "gated";
 /// | `gate` | that of `x` |
 /// | result | that of `x` |
 ///
-/// Both have the same float type. Backward keeps `gate` and, if `gate` needs a gradient, `x`; it is one
-/// pass, too.
+/// Both have the same float type. `gate` and, if `gate` needs a gradient, `x` are saved for backward,
+/// which is one pass, too.
 ///
 /// ```
 /// use taipan::{Activation, Device, Tensor, gated};
@@ -114,8 +114,8 @@ impl Kernel for GatedGrad {
             let inputs = [0, 1, 2].map(|i| inputs[i].as_slice::<T>());
             let (dx, dgate) = (dx.as_mut_slice::<T>(), dgate.as_mut_slice::<T>());
             let work = dx.len();
-            let pieces = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate().collect();
-            for_tasks(pieces, work, |(i, grads)| self.piece(inputs, i * GRAIN, grads))
+            let chunks = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate().collect();
+            for_tasks(chunks, work, |(i, grads)| self.chunk(inputs, i * GRAIN, grads))
         });
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Kernel for GatedGrad {
 
 impl GatedGrad {
     /// The gradients from element `start` on.
-    fn piece<T: Float>(&self, inputs: [&[T]; 3], start: usize, (dx, dgate): (&mut [T], &mut [T])) {
+    fn chunk<T: Float>(&self, inputs: [&[T]; 3], start: usize, (dx, dgate): (&mut [T], &mut [T])) {
         const BLOCK: usize = 1024;
         let mut wide = [[T::Acc::ZERO; BLOCK]; 3];
         let [mut open, mut product, mut out] = [[T::Acc::ZERO; BLOCK]; 3];

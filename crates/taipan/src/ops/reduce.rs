@@ -69,12 +69,12 @@ fn reduce(x: &Tensor, dims: &[usize], fold: Fold) -> Result<Tensor> {
         ensure_dim(fold.name(), dim, x.shape())?;
         ensure!(fold.name(), i == 0 || order[i - 1] != dim, "dimension {dim} is named twice");
     }
-    // Without dimensions there is one element each to take.
+    // Without dimensions, each element is reduced alone.
     let (first, count) = (order.first().copied().unwrap_or(0), order.len());
     if order.last().is_none_or(|last| last + 1 - first == count) {
         return apply_one(Reduce { fold, extent: Extent { first, end: first + count } }, &[x]);
     }
-    // Dimensions that are not neighbours are brought together at the end.
+    // Dimensions that are not adjacent are moved to the end.
     let mut permutation: Vec<usize> = (0..x.rank()).filter(|d| !order.contains(d)).collect();
     let extent = Extent { first: permutation.len(), end: x.rank() };
     permutation.extend(order);
@@ -92,7 +92,7 @@ pub(crate) fn sum_to(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     x.sum_dims(&dims)?.reshape(shape)
 }
 
-/// Neighbouring dimensions.
+/// A range of adjacent dimensions.
 #[derive(Clone, Copy)]
 struct Extent {
     first: usize,
@@ -138,8 +138,8 @@ impl Op for Reduce {
         self.fold == Fold::Max && matches!(slot, Slot::Input(0) | Slot::Output(0))
     }
 
-    /// Each element gets the gradient of what it went into: whole for a sum, divided by the count
-    /// for a mean, and for a maximum divided by the number of elements that reach it.
+    /// Each element gets the gradient of its result: unchanged for a sum, divided by the count for a
+    /// mean, and for a maximum divided by the number of elements that equal it.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         if self.fold == Fold::Max {
             let inputs = [&dys[0], saved.input(0), saved.output(0)];
@@ -184,7 +184,7 @@ impl Kernel for Reduce {
         let (x, y) = (&inputs[0], &outputs[0]);
         let sizes = self.extent.split(x.spec.shape());
         if sizes[1] == 0 {
-            // The sum of nothing is 0, its mean is not a number.
+            // The sum of no elements is 0, their mean is NaN.
             let zero_or_nan = if self.fold == Fold::Mean { f64::NAN } else { 0.0 };
             let word = match y.spec.dtype() {
                 DType::F16 => half::f16::of_f64(zero_or_nan).to_bits() as u32 * 0x1_0001,
@@ -237,7 +237,7 @@ impl Fold {
     }
 }
 
-/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the blocks' results.
+/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the results of the blocks.
 fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
     const BLOCK: usize = 1024;
     let blocks = len.div_ceil(BLOCK);
@@ -289,7 +289,7 @@ fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: 
     });
 }
 
-/// `dx = dy / (how many reach the maximum)` where `x = y`, else 0.
+/// `dx = dy / (how many equal the maximum)` where `x = y`, else 0.
 struct MaxGrad(Extent);
 
 impl Kernel for MaxGrad {
@@ -313,20 +313,20 @@ impl Kernel for MaxGrad {
                 let at = start / len; // of [outer, inner]
                 let (dy, y) = (&dy[at..at + inner], &y[at..at + inner]);
                 let x = &x[start..start + dx.len()];
-                // A NaN maximum is reached by the NaNs.
+                // NaNs equal a maximum of NaN.
                 #[allow(clippy::eq_op)]
-                let reaches = |x: T, y: T| x == y || x != x && y != y;
+                let equals = |x: T, y: T| x == y || x != x && y != y;
                 let mut counts = vec![0u32; inner];
                 for x in x.chunks(inner) {
                     for ((count, x), y) in counts.iter_mut().zip(x).zip(y) {
-                        *count += reaches(*x, *y) as u32;
+                        *count += equals(*x, *y) as u32;
                     }
                 }
                 let share = |(dy, count): (&T, u32)| T::of_f64(dy.to_f64() / count as f64);
                 let shares: Vec<T> = dy.iter().zip(counts).map(share).collect();
                 for (dx, x) in dx.chunks_mut(inner).zip(x.chunks(inner)) {
                     for (i, dx) in dx.iter_mut().enumerate() {
-                        *dx = if reaches(x[i], y[i]) { shares[i] } else { T::of_f64(0.0) };
+                        *dx = if equals(x[i], y[i]) { shares[i] } else { T::of_f64(0.0) };
                     }
                 }
             });
@@ -379,8 +379,8 @@ impl Kernel for Argmax {
                     } else {
                         let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
                         (1..len).fold(0, |best, j| {
-                            let (held, new) = (at(best), at(j));
-                            if new > held || new.is_nan() && !held.is_nan() { j } else { best }
+                            let (old, new) = (at(best), at(j));
+                            if new > old || new.is_nan() && !old.is_nan() { j } else { best }
                         })
                     };
                     *out = best as u32;
@@ -404,8 +404,8 @@ impl Kernel for Argmax {
     }
 }
 
-/// A reduction on a GPU, in as many stages as it takes: each folds blocks, in an order that follows
-/// from the sizes alone, and leaves f32 for the next.
+/// A reduction on a GPU, in as many passes as it takes: each folds blocks, in an order that depends on
+/// the sizes only, and writes f32 for the next.
 pub(super) struct Folding {
     op: &'static str,
     fold: Fold,
@@ -413,11 +413,13 @@ pub(super) struct Folding {
     to: DType,
 }
 
-params! { struct FoldParams { lines: u32, outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 } }
+params! {
+    struct FoldParams { lines: u32, outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 }
+}
 
-/// Elements a workgroup folds into one, if they are neighbours.
+/// Contiguous elements that a workgroup folds into one.
 const ROW_BLOCK: usize = 4096;
-/// Elements an invocation folds into one.
+/// Elements that an invocation folds into one.
 const COLUMN_BLOCK: usize = 64;
 
 impl Folding {
@@ -437,7 +439,7 @@ impl Folding {
         let (mut from, mut left) = (self.from, len);
         let mut partial: Option<GpuBuffer> = None;
         loop {
-            // Neighbours are folded by a workgroup; none, for those that are apart or few.
+            // A workgroup folds contiguous elements, an invocation strided or few ones.
             let rows = (inner == 1 && left > COLUMN_BLOCK).then(|| width(left));
             let block = if rows.is_some() { ROW_BLOCK } else { COLUMN_BLOCK };
             let blocks = left.div_ceil(block);
@@ -452,10 +454,10 @@ impl Folding {
                 partial.as_ref().map_or(x, GpuBuffer::all),
                 next.as_ref().map_or(y, GpuBuffer::all),
             );
-            // A row alone may be longer than a binding.
-            let alone = outer == 1 && inner == 1;
-            let windows = alone.then(|| gpu.windows(blocks, block * from.size()));
-            let whole = (!alone).then_some(0..blocks);
+            // A single row may be longer than a binding.
+            let single = outer == 1 && inner == 1;
+            let windows = single.then(|| gpu.windows(blocks, block * from.size()));
+            let whole = (!single).then_some(0..blocks);
             for window in whole.into_iter().chain(windows.into_iter().flatten()) {
                 let elements = window.start * block..(window.end * block).min(left);
                 let (len, lines) = (elements.len(), outer * window.len());
@@ -488,7 +490,7 @@ impl Folding {
     }
 }
 
-/// For neighbours, with a workgroup so wide; or for elements that are apart.
+/// For contiguous elements, with workgroups of this width; or for strided ones.
 fn fold_program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
     let (kernel, entry, block) = match rows {
         Some(_) => (include_str!("reduce_rows.wgsl"), LINES, ROW_BLOCK),
@@ -497,7 +499,7 @@ fn fold_program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Progra
     let mut consts = vec![("FOLD", (fold == Fold::Max) as u32), ("BLOCK", block as u32)];
     consts.extend(rows.map(|width| ("WIDTH", width)));
     Program::new::<FoldParams>(
-        &[include_str!("../gpu/order.wgsl"), include_str!("fold.wgsl"), kernel, entry],
+        &[include_str!("../gpu/float_order.wgsl"), include_str!("fold.wgsl"), kernel, entry],
         &[("In", from), ("Out", to)],
         &consts,
     )
@@ -512,13 +514,13 @@ impl LineParams {
 }
 
 fn max_grad_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("max_grad.wgsl"), LINES];
+    let source = [include_str!("../gpu/float_order.wgsl"), include_str!("max_grad.wgsl"), LINES];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 fn argmax_program(elem: DType, width: u32) -> Program {
     let source = [
-        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/float_order.wgsl"),
         include_str!("../gpu/greatest.wgsl"),
         include_str!("argmax.wgsl"),
         LINES,

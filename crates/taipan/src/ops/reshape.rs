@@ -1,4 +1,4 @@
-//! The same elements under another shape.
+//! The same elements in another shape.
 
 use crate::autograd::add_node;
 use crate::error::{Result, ensure};

@@ -103,7 +103,7 @@ params! { struct SoftmaxParams { lines: u32, n: u32 } }
 fn value_program(elem: DType, width: u32) -> Program {
     let source = [
         include_str!("../gpu/math.wgsl"),
-        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/float_order.wgsl"),
         include_str!("softmax.wgsl"),
         LINES,
     ];

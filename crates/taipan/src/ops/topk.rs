@@ -22,7 +22,7 @@ impl Tensor {
     /// | indices | `[…, k]` | `u32` |
     ///
     /// Of equal elements, those with smaller indices come first; a NaN counts as largest. Only the values
-    /// have a gradient, which flows back to where they came from.
+    /// have a gradient, which flows back to the selected elements.
     ///
     /// ```
     /// use taipan::{Device, Tensor};
@@ -48,7 +48,7 @@ impl Op for TopK {
         slot == Slot::Output(1)
     }
 
-    /// `dx[indices] = dy`, 0 elsewhere; no index comes twice.
+    /// `dx[indices] = dy`, 0 elsewhere; indices are distinct.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let grad = TopKGrad(saved.specs[0].clone());
         Ok(vec![Some(run_one(&grad, &[&dys[0], saved.output(1)])?)])
@@ -97,7 +97,7 @@ impl Kernel for TopK {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (n, k) = (last(inputs[0].spec), self.0);
         let rows = outputs[0].spec.len() / k;
-        // A chunk takes four to eight passes for its smallest element, as a rule four, and one more.
+        // A chunk takes four to eight passes to find its smallest element, usually four, and one more.
         let passes = 5 * k.div_ceil(CHUNK) as u64;
         gpu.launch(Launch {
             name: self.name(),
@@ -165,15 +165,15 @@ fn last(spec: &Spec) -> usize {
     spec.shape()[spec.shape().len() - 1]
 }
 
-/// The indices of the largest elements of a row, as many as asked for. It holds up to twice as many
-/// candidates and then drops the smaller half: `O(n + k·log k)`.
+/// The indices of the `k` largest elements of a row. Keeps up to `2k` candidates and then drops the
+/// smaller half: `O(n + k·log k)`.
 fn largest<T: Float>(x: &[T], indices: &mut [u32]) {
     const BLOCK: usize = 64;
     let k = indices.len();
     // Greater for greater elements and, among equal ones, for smaller indices.
     type Key = (u64, Reverse<u32>);
-    let mut held: Vec<Key> = Vec::new();
-    // What does not exceed this is not among the k largest.
+    let mut candidates: Vec<Key> = Vec::new();
+    // Elements that do not exceed this are not among the k largest.
     let mut least = 0;
     let mut wide = [T::Acc::ZERO; BLOCK];
     for (i, x) in x.chunks(BLOCK).enumerate() {
@@ -182,18 +182,17 @@ fn largest<T: Float>(x: &[T], indices: &mut [u32]) {
             continue;
         }
         let keys = x.iter().zip((i * BLOCK) as u32..).map(|(x, j)| (order(*x), Reverse(j)));
-        held.extend(keys.filter(|(order, _)| *order > least));
-        if held.len() > 2 * k {
-            least = held.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1.0;
-            held.truncate(k);
+        candidates.extend(keys.filter(|(order, _)| *order > least));
+        if candidates.len() > 2 * k {
+            least = candidates.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1.0;
+            candidates.truncate(k);
         }
     }
-    held.sort_unstable_by(|a, b| b.cmp(a));
-    indices.iter_mut().zip(held).for_each(|(index, (_, Reverse(j)))| *index = j);
+    candidates.sort_unstable_by(|a, b| b.cmp(a));
+    indices.iter_mut().zip(candidates).for_each(|(index, (_, Reverse(j)))| *index = j);
 }
 
-/// A number that orders floats as they are: greater for greater ones, equal for equal ones, the
-/// greatest for NaN. 0 is below them all.
+/// Maps a float to an integer with the same order; NaN is the greatest, and 0 is below all.
 fn order<A: Real>(x: A) -> u64 {
     let bits = x.to_f64().to_bits();
     let magnitude = bits & (u64::MAX >> 1);
@@ -212,7 +211,7 @@ params! { struct TopKParams { lines: u32, n: u32, k: u32 } }
 params! { struct TopKGradParams { len: u32, n: u32, k: u32 } }
 
 fn value_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("topk.wgsl"), LINES];
+    let source = [include_str!("../gpu/float_order.wgsl"), include_str!("topk.wgsl"), LINES];
     let consts = [("WIDTH", width), ("CHUNK", CHUNK as u32)];
     Program::new::<TopKParams>(&source, &[("Elem", elem)], &consts)
 }

@@ -22,8 +22,8 @@ fn less(a: vec2<u32>, b: vec2<u32>) -> bool {
     return a.x < b.x || (a.x == b.x && a.y < b.y);
 }
 
-// A key that exactly `count` of those below `limit` reach: its digits from the first on, until
-// those that share them are all among the `count`.
+// A key such that exactly `count` keys below `limit` are not less: found digit by digit (radix select),
+// until all keys with its prefix are among the `count`.
 fn smallest(start: u32, local: u32, limit: vec2<u32>, count: u32) -> vec2<u32> {
     var prefix = vec2(0u);
     var mask = vec2(0u);

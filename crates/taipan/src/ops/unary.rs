@@ -18,7 +18,8 @@ impl Tensor {
     }
 }
 
-/// `factor·x`: the factor is no part of the program, since it may be another each time.
+/// `factor·x`: the factor is a parameter of the kernel, not a constant of its program, because it may
+/// be different each time.
 struct Scale(f64);
 
 impl Op for Scale {
@@ -126,7 +127,7 @@ impl Kernel for Unary {
     }
 }
 
-/// `dy ⊙ f'`, from `dy` and what the function keeps.
+/// `dy ⊙ f'`, from `dy` and what the function saves.
 struct UnaryGrad(Function);
 
 impl Kernel for UnaryGrad {
@@ -146,7 +147,8 @@ impl Kernel for UnaryGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let saved = inputs.get(1).map_or(&[][..], |saved| saved.as_slice::<T>());
-            map(inputs[0].as_slice::<T>(), saved, outputs[0].as_mut_slice::<T>(), |dy, saved, dx| self.0.gradient(saved, dy, dx))
+            let (dy, dx) = (inputs[0].as_slice::<T>(), outputs[0].as_mut_slice::<T>());
+            map(dy, saved, dx, |dy, saved, dx| self.0.gradient(saved, dy, dx))
         });
         Ok(())
     }
@@ -154,7 +156,7 @@ impl Kernel for UnaryGrad {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         match inputs {
             [dy, saved] => grad_on_gpu(self.name(), gpu, self.0, [dy, saved], &outputs[0]),
-            // What is saved is nothing, and `dy` is as good as anything.
+            // Nothing is saved, and the binding is not read.
             _ => grad_on_gpu(self.name(), gpu, self.0, [&inputs[0]; 2], &outputs[0]),
         }
     }

@@ -1,4 +1,4 @@
-//! The squares of many tensors' elements, summed in blocks.
+//! Sums of squares of many tensors, in blocks.
 
 use crate::cpu::fold::{LANES, join};
 use crate::cpu::isa::{Isa, vectorized};
@@ -11,10 +11,11 @@ use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::{DType, Device};
 
-/// `Σ x²` of each block of every input, one input after the other; the last block of each may be shorter.
+/// `Σ x²` of each block of every input, one input after the other; the last block of each may be
+/// shorter.
 pub(super) struct SquareSums {
     block: usize,
-    /// f64 on the CPU, where the squares of every f32 are in its range; f32 on a GPU.
+    /// f64 on the CPU, where the square of no f32 overflows; f32 on a GPU.
     dtype: DType,
 }
 
@@ -48,8 +49,8 @@ impl Kernel for SquareSums {
         let mut left = outputs[0].as_mut_slice::<f64>();
         let mut tasks = Vec::new();
         for x in inputs {
-            let (sums, behind) = left.split_at_mut(self.blocks(x.spec));
-            left = behind;
+            let (sums, rest) = left.split_at_mut(self.blocks(x.spec));
+            left = rest;
             let chunks = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
             tasks.extend(chunks.map(|(i, sums)| (x, i * GRAIN, sums)));
         }

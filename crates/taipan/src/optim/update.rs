@@ -20,28 +20,28 @@ use super::decide::plan;
 /// θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
 /// ```
 ///
-/// The difference is rounded where it is small: `1 − decay` in f32 would keep few digits of a decay.
+/// Written as a difference, because `1 − decay` in f32 would have few digits of a small decay.
 pub(super) struct AdamWUpdate {
     pub(super) beta1: f64,
     pub(super) beta2: f64,
     pub(super) eps: f64,
     /// For each parameter.
-    pub(super) rates: Vec<Rates>,
+    pub(super) rates: Vec<GroupRates>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Rates {
+pub(super) struct GroupRates {
     pub(super) lr: f64,
     /// The learning rate times the weight decay.
     pub(super) decay: f64,
 }
 
-/// How many targets a parameter has: `m`, `v`, itself and, if it is stored in fewer bits, its master copy.
+/// The number of targets of a parameter: `m`, `v`, itself and, for f16 and bf16, its master copy.
 fn targets_of(parameter: DType) -> usize {
     if has_master(parameter) { 4 } else { 3 }
 }
 
-/// Whether a parameter of this type is the rounded copy of a wider one.
+/// Whether a parameter of this type is the rounded copy of a master copy.
 pub(super) fn has_master(parameter: DType) -> bool {
     parameter != parameter.wider()
 }
@@ -61,14 +61,14 @@ impl Update for AdamWUpdate {
         let mut left = targets;
         for (rates, grad) in self.rates.iter().zip(grads) {
             let dtype = left[2].spec.dtype();
-            let (own, behind) = left.split_at_mut(targets_of(dtype));
-            left = behind;
+            let (own, rest) = left.split_at_mut(targets_of(dtype));
+            left = rest;
             with_dtype!(dtype, T: Float => {
                 type Wide = <T as Float>::Acc;
-                let rule = self.rule::<Wide>(plan, rates);
+                let coefficients = self.coefficients::<Wide>(plan, rates);
                 match grad.spec.dtype() == dtype {
-                    true => add_tasks::<T, T>(&mut tasks, rule, grad.as_slice(), own),
-                    false => add_tasks::<T, Wide>(&mut tasks, rule, grad.as_slice(), own),
+                    true => add_tasks::<T, T>(&mut tasks, coefficients, grad.as_slice(), own),
+                    false => add_tasks::<T, Wide>(&mut tasks, coefficients, grad.as_slice(), own),
                 }
             });
         }
@@ -82,8 +82,8 @@ impl Update for AdamWUpdate {
         let mut left = targets;
         for (rates, grad) in self.rates.iter().zip(grads) {
             let dtype = left[2].spec.dtype();
-            let (own, behind) = left.split_at(targets_of(dtype));
-            left = behind;
+            let (own, rest) = left.split_at(targets_of(dtype));
+            left = rest;
             for window in gpu.windows(grad.spec.len(), DType::F32.size()) {
                 let outputs: Vec<_> =
                     own.iter().map(|target| bind_window(target, &window)).collect();
@@ -116,8 +116,8 @@ fn bind_window<'a>(view: &View<'a, &'a GpuBuffer>, window: &Range<usize>) -> Bin
 }
 
 impl AdamWUpdate {
-    fn rule<A: Real>(&self, plan: &[f64], rates: &Rates) -> Rule<A> {
-        Rule {
+    fn coefficients<A: Real>(&self, plan: &[f64], rates: &GroupRates) -> Coefficients<A> {
+        Coefficients {
             factor: A::of(plan[plan::FACTOR]),
             beta1: A::of(self.beta1),
             gain1: A::of(1.0 - self.beta1),
@@ -131,9 +131,9 @@ impl AdamWUpdate {
     }
 }
 
-/// The numbers of a pass over a parameter, in the type it is computed in.
+/// The coefficients of the update, in the type of its arithmetic.
 #[derive(Clone, Copy)]
-struct Rule<A> {
+struct Coefficients<A> {
     factor: A,
     beta1: A,
     gain1: A,
@@ -146,13 +146,13 @@ struct Rule<A> {
     decay: A,
 }
 
-/// A chunk of a parameter. Those of all parameters are shared out among the threads at once, since most
-/// parameters are too small for a second one.
-type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
+/// The update of a chunk of a parameter. The chunks of all parameters are distributed over the threads
+/// together, because most parameters are too small for a second thread.
+type UpdateTask<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
-    tasks: &mut Vec<Task<'a>>,
-    rule: Rule<T::Acc>,
+    tasks: &mut Vec<UpdateTask<'a>>,
+    coefficients: Coefficients<T::Acc>,
     grad: &'a [G],
     targets: &'a mut [View<&mut CpuBuffer>],
 ) {
@@ -161,9 +161,11 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
     let moments = m.as_mut_slice().chunks_mut(GRAIN).zip(v.as_mut_slice().chunks_mut(GRAIN));
     let chunks =
         parameter.as_mut_slice::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
-    tasks.extend(chunks.map(|((parameter, (m, v)), grad)| -> Task<'a> {
+    tasks.extend(chunks.map(|((parameter, (m, v)), grad)| -> UpdateTask<'a> {
         let master = masters.as_mut().and_then(|masters| masters.next());
-        Box::new(move || update_chunk(rule, grad, ParameterChunk { parameter, m, v, master }))
+        Box::new(move || {
+            update_chunk(coefficients, grad, ParameterChunk { parameter, m, v, master })
+        })
     }));
 }
 
@@ -175,7 +177,7 @@ struct ParameterChunk<'a, T: Float> {
 }
 
 fn update_chunk<T: Float, G: Float<Acc = T::Acc>>(
-    rule: Rule<T::Acc>,
+    coefficients: Coefficients<T::Acc>,
     grad: &[G],
     mut chunk: ParameterChunk<T>,
 ) {
@@ -189,12 +191,12 @@ fn update_chunk<T: Float, G: Float<Acc = T::Acc>>(
         match &mut chunk.master {
             Some(master) => {
                 let theta = &mut master[at];
-                update_block(rule, grad, theta, m, v);
+                update_block(coefficients, grad, theta, m, v);
                 T::narrow(theta, parameter);
             }
             None => {
                 let theta = T::as_acc_mut(parameter).expect("a parameter without master is wide");
-                update_block(rule, grad, theta, m, v);
+                update_block(coefficients, grad, theta, m, v);
             }
         }
     }
@@ -202,18 +204,18 @@ fn update_chunk<T: Float, G: Float<Acc = T::Acc>>(
 
 vectorized! {
     fn update_block<I: Isa, A: Real>(
-        rule: Rule<A>,
+        coefficients: Coefficients<A>,
         grad: &[A],
         theta: &mut [A],
         m: &mut [A],
         v: &mut [A],
     ) {
         for (((theta, m), v), grad) in theta.iter_mut().zip(m).zip(v).zip(grad) {
-            let g = rule.factor * *grad;
-            *m = rule.beta1.fma::<I>(*m, rule.gain1 * g);
-            *v = rule.beta2.fma::<I>(*v, rule.gain2 * g * g);
-            let root = rule.unbias_root_v.fma::<I>(v.sqrt(), rule.eps);
-            *theta = *theta - rule.decay.fma::<I>(*theta, rule.rate * *m / root);
+            let g = coefficients.factor * *grad;
+            *m = coefficients.beta1.fma::<I>(*m, coefficients.gain1 * g);
+            *v = coefficients.beta2.fma::<I>(*v, coefficients.gain2 * g * g);
+            let root = coefficients.unbias_root_v.fma::<I>(v.sqrt(), coefficients.eps);
+            *theta = *theta - coefficients.decay.fma::<I>(*theta, coefficients.rate * *m / root);
         }
     }
 }

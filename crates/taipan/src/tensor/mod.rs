@@ -37,7 +37,7 @@ pub(crate) enum Storage {
     Gpu(Arc<GpuBuffer>),
 }
 
-/// A value before it is converted to an element.
+/// A value before its conversion to an element.
 #[derive(Clone, Copy)]
 enum Number {
     Float(f64),
@@ -160,12 +160,12 @@ impl Tensor {
         self.spec.shape()
     }
 
-    /// How many dimensions.
+    /// The number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
-    /// How many elements.
+    /// The number of elements.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.spec.len()
@@ -184,8 +184,8 @@ impl Tensor {
         }
     }
 
-    /// The same values on `device`; shares them when they are there already. Gradients flow back
-    /// to where the tensor was. From a GPU this waits, which a browser does not allow: there, see
+    /// The same values on `device`; shares the data if they are there already. Gradients flow back to
+    /// the original device. From a GPU this blocks, which a browser does not allow: there, use
     /// [`read`](Tensor::read).
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         const OP: &str = "to";
@@ -220,7 +220,7 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Copy the values to the host, row by row. The one operation that waits for the device.
+    /// Copy the values to the host, row by row. Waits for the device.
     pub async fn read<T: Element>(&self) -> Result<Vec<T>> {
         const OP: &str = "read";
         T::DTYPE.ensure(self.dtype(), OP, "the type asked for")?;
@@ -234,9 +234,9 @@ impl Tensor {
         }
     }
 
-    /// The first elements of a buffer that the program owns, without a copy. It must stay as it is
-    /// while tensors use it; its usage must include `STORAGE` and `COPY_SRC`, and it must belong to
-    /// the device of `gpu`.
+    /// The first elements of a buffer that the program owns, without a copy. The program must not
+    /// change it while tensors use it; its usage must include `STORAGE` and `COPY_SRC`, and it must
+    /// belong to the device of `gpu`.
     pub fn from_wgpu(
         gpu: &Gpu,
         buffer: &wgpu::Buffer,
@@ -250,9 +250,9 @@ impl Tensor {
         Ok(Tensor::of(spec, Storage::Gpu(Arc::new(buffer))))
     }
 
-    /// The buffer that begins with this tensor's elements, for other passes on the same queue to
-    /// read: what computes them is submitted. It may be longer than they are, and is used again
-    /// once the tensor and its clones are gone.
+    /// The buffer that begins with this tensor's elements, for other passes on the same queue to read:
+    /// pending launches are submitted. It may be longer than the tensor, and is reused once the tensor
+    /// and its clones are dropped.
     pub fn wgpu_buffer(&self) -> Result<&wgpu::Buffer> {
         match (&self.storage, self.device()) {
             (Storage::Gpu(buffer), Device::Gpu(gpu)) => {

@@ -1,9 +1,9 @@
-//! The loss of a classifier whose logits are a product, which is never held whole: for a large
+//! The loss of a classifier whose logits are a product that is never materialised: for a large
 //! vocabulary it would be the largest tensor of all.
 //!
-//! The classes are cut into blocks. Forward takes the logits of each into what becomes of a row
-//! ([`Row`]). Backward computes them again, turns them into their gradients, and each block gives
-//! its own part of `dw`, and a term of `dx`.
+//! The classes are split into blocks. Forward adds the logits of each block to the state of each
+//! row ([`Row`]). Backward recomputes them and turns them into their gradients; each block gives its
+//! columns of `dw`, and a term of `dx`.
 
 use std::ops::Range;
 
@@ -31,20 +31,20 @@ use crate::tensor::Tensor;
 
 const OP: &str = "linear_cross_entropy";
 
-/// [`cross_entropy`](crate::cross_entropy) of the logits `x·w`, which are never held whole: beside
-/// its result this takes some blocks of at most 8 MiB (16 in f64) and, for backward, a few tensors
-/// of the size of `x`.
+/// [`cross_entropy`](crate::cross_entropy) of the logits `x·w`, which are never materialised:
+/// besides its result this takes some blocks of at most 8 MiB (16 in f64) and, for backward, a few
+/// tensors of the size of `x`.
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | `x` | `[…, k]` |
-/// | `w` | `[k, v]`, or [`Weight::nk`] `[v, k]`, such as the table of an [`embedding`](crate::embedding) |
+/// | `w` | `[k, v]`, or [`Weight::nk`] `[v, k]`, as the table of an [`embedding`](crate::embedding) |
 /// | `targets` | `[…]`, of type `u32`: classes below `v`, or `ignore` |
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
-/// Logits are not rounded to the type of `x` and `w`. Backward computes them again, so that
-/// together there are four products. On a GPU a `w` stored `[k, v]` is limited to what one binding
-/// holds; with [`Weight::nk`] it may be as large as a tensor can be.
+/// Logits are not rounded to the type of `x` and `w`. Backward recomputes them, so that there are
+/// four products in all. On a GPU a `w` stored as `[k, v]` is limited to the size of a binding; with
+/// [`Weight::nk`] it may be as large as a tensor can be.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, Weight, linear_cross_entropy};
@@ -67,9 +67,9 @@ pub fn linear_cross_entropy<'a>(
     apply_one(LinearCrossEntropy { layout, ignore, rows: targets.len() }, &[x, w, targets])
 }
 
-/// Elements of a block of logits, and limits to its columns: enough for a product to be fast, few
-/// enough for a block of `w` to be small. Blocks begin at multiples of `UNIT`, so that their parts
-/// of a weight begin where a binding may.
+/// Elements of a block of logits, and the limits of its columns: enough for a fast product, few
+/// enough for a small block of `w`. Blocks begin at multiples of `UNIT`, which keeps the alignment
+/// of bindings.
 const BLOCK: usize = 1 << 21;
 const COLUMNS: [usize; 2] = [256, 4096];
 const UNIT: usize = 128;
@@ -103,7 +103,7 @@ impl Sizes {
     }
 }
 
-/// Inputs `x`, `w` and `targets`; result and extras as those of `cross_entropy`.
+/// Inputs `x`, `w` and `targets`; results and saved tensors as those of `cross_entropy`.
 struct LinearCrossEntropy {
     layout: Layout,
     ignore: Option<u32>,
@@ -170,11 +170,13 @@ impl Kernel for LinearCrossEntropy {
             for classes in sizes.blocks() {
                 let mut rows: Vec<_> = rows.iter_mut().zip(targets).collect();
                 let ignore = self.ignore;
-                logits.compute(classes.clone(), &mut block, &mut rows, &|(row, target), columns, logits| {
-                    if Some(**target) != ignore {
-                        row.take(classes.start + columns.start, logits, **target);
-                    }
-                })?;
+                let finish =
+                    |(row, target): &mut (&mut Row<_>, &u32), columns: Range<usize>, logits: &mut [_]| {
+                        if Some(**target) != ignore {
+                            row.take(classes.start + columns.start, logits, **target);
+                        }
+                    };
+                logits.compute(classes.clone(), &mut block, &mut rows, &finish)?;
             }
             store(&rows, targets, self.ignore, outputs);
         });
@@ -183,7 +185,7 @@ impl Kernel for LinearCrossEntropy {
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
-        // The weight is bound in blocks, so that no launch refuses too many.
+        // The weight is bound in blocks, so launches do not check the number of classes.
         kernel_sizes(OP, [sizes.v])?;
         let logits = GpuLogits { gpu, layout: self.layout, sizes, x: &inputs[0], w: &inputs[1] };
         let (ignore, targets) = (self.ignore, &inputs[2]);
@@ -197,7 +199,7 @@ impl Kernel for LinearCrossEntropy {
     }
 }
 
-/// `dx` and `dw` as far as they are needed; inputs `x`, `w`, `targets`, the extras and `dy`.
+/// `dx` and `dw`, if needed; inputs `x`, `w`, `targets`, the saved rows and count, and `dy`.
 struct LinearCrossEntropyGrad {
     layout: Layout,
     ignore: Option<u32>,
@@ -357,12 +359,12 @@ impl LinearCrossEntropyGrad {
     }
 }
 
-/// A product and nothing else.
+/// A product without prologue or epilogue.
 fn plain<T: Float>(product: &Product<T::Acc>, out: &mut [T]) -> Result<()> {
     gemm(product, out, &mut vec![(); product.m], &|_, _, _| {}, LaneSums::None)
 }
 
-/// The logits on the CPU, of a block of classes at a time.
+/// The logits on the CPU, one block of classes at a time.
 struct Logits<'a, T> {
     layout: Layout,
     sizes: Sizes,
@@ -377,7 +379,7 @@ impl<'a, T: Float> Logits<'a, T> {
         Logits { layout, sizes, x, w: inputs[1].as_slice::<T>() }
     }
 
-    /// Room for a block.
+    /// A buffer for a block.
     fn room(&self) -> Result<CpuBuffer> {
         let Sizes { m, v, .. } = self.sizes;
         CpuBuffer::scratch(OP, m * self.sizes.step().min(v) * size_of::<T::Acc>())
@@ -394,7 +396,7 @@ impl<'a, T: Float> Logits<'a, T> {
         }
     }
 
-    /// `finish(x·w)` of these classes, `[m, n]`, in the wide type, with an extra per row.
+    /// `finish(x·w)` of these classes, `[m, n]`, in the wide type, with data per row.
     fn compute<X: Send>(
         &self,
         classes: Range<usize>,
@@ -416,7 +418,7 @@ impl<'a, T: Float> Logits<'a, T> {
     }
 }
 
-/// The products on a GPU, of a block of classes at a time.
+/// The products on a GPU, one block of classes at a time.
 struct GpuLogits<'a> {
     gpu: &'a Gpu,
     layout: Layout,
@@ -426,7 +428,7 @@ struct GpuLogits<'a> {
 }
 
 impl GpuLogits<'_> {
-    /// The weight of these classes: rows in their place, or a copy of columns.
+    /// The weight of these classes: a window of its rows, or a copy of its columns.
     fn weight(&self, classes: Range<usize>) -> Result<LocalTensor> {
         let Sizes { k, v, .. } = self.sizes;
         match self.layout {
@@ -488,7 +490,7 @@ impl GpuLogits<'_> {
         Ok(dx)
     }
 
-    /// `xᵀ·p` in its place in `dw`.
+    /// Write `xᵀ·p` to the columns of `dw` of these classes.
     fn put_dw(&self, p: &LocalTensor, classes: Range<usize>, dw: &View<&GpuBuffer>) -> Result<()> {
         let Sizes { m, k, v } = self.sizes;
         let n = classes.len();
@@ -520,7 +522,7 @@ impl GpuLogits<'_> {
     }
 }
 
-/// An operand that is the gradient of logits, at hand.
+/// An operand that is the gradient of logits.
 fn grad_pre(grad_pre: Side) -> Fused<'static> {
     Fused::Prologue { grad_pre, saved: None, function: Activation::None.into(), sums: None }
 }
