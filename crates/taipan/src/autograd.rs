@@ -17,8 +17,8 @@ use crate::tensor::Tensor;
 
 /// A differentiable kernel.
 pub(crate) trait Op: Kernel {
-    /// Whether to save this tensor for backward, given which inputs need a gradient. Tensors that are
-    /// not saved are freed as soon as the caller drops them.
+    /// Whether to save this tensor for backward, given which inputs need a gradient. Tensors that
+    /// are not saved are freed as soon as the caller drops them.
     fn saves(&self, slot: Slot, needs: &[bool]) -> bool;
 
     /// The gradient of each input, in order, given those of the results. Where `saved.needs[i]` is
@@ -57,7 +57,8 @@ impl Saved {
         self.outputs[i].as_ref().expect("backward reads only results it saves")
     }
 
-    /// The same by value: a tensor of [`Kernel::saved_specs`] is not shared, and can be overwritten.
+    /// The same by value: a tensor of [`Kernel::saved_specs`] is not shared, and can be
+    /// overwritten.
     pub(crate) fn take_output(&mut self, i: usize) -> Tensor {
         self.outputs[i].take().expect("backward takes only results it saves, and once")
     }
@@ -137,8 +138,8 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     Ok(results)
 }
 
-/// Make `results` the results of a node with these inputs, if grad mode is enabled and one of them is
-/// tracked.
+/// Make `results` the results of a node with these inputs, if grad mode is enabled and one of them
+/// is tracked.
 pub(crate) fn add_node(
     op: &'static str,
     inputs: &[&Tensor],
@@ -203,9 +204,9 @@ impl Grads {
         self.0.remove(&leaf.edge.as_ref()?.node.id)
     }
 
-    /// Add the gradients of another backward pass: gradient accumulation over micro-batches. Sums of f16
-    /// and bf16 are f32, so that they are not rounded. A leaf that only one of the two has keeps its
-    /// gradient.
+    /// Add the gradients of another backward pass: gradient accumulation over micro-batches. Sums
+    /// of f16 and bf16 are f32, so that they are not rounded. A leaf that only one of the two has
+    /// keeps its gradient.
     ///
     /// ```
     /// use taipan::{Device, Tensor};
@@ -312,7 +313,7 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
         };
         let backward = step.backward.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(backward) = backward else {
-            let why = format!("the graph behind {} was used by an earlier backward", step.op);
+            let why = format!("the graph of {} was used by an earlier backward", step.op);
             return Err(Error::Gradient { op: "backward", why });
         };
         let given = dys.iter().flatten().next().expect("a pending step has a gradient");

@@ -15,9 +15,9 @@ pub enum Device {
 }
 
 impl Device {
-    /// A GPU if the machine has one, or else the CPU. A software GPU is used only if the environment
-    /// variable `TAIPAN_ADAPTER` names it, by its number or a part of its name, as `taipan devices`
-    /// shows them: the CPU is faster.
+    /// A GPU if the machine has one, or else the CPU. A software GPU is used only if the
+    /// environment variable `TAIPAN_ADAPTER` names it, by its number or a part of its name, as
+    /// `taipan devices` shows them: the CPU is faster.
     ///
     /// Absent in browsers, where nothing may block: see [`gpu::adapters`](crate::gpu::adapters).
     #[cfg(not(target_family = "wasm"))]
@@ -25,7 +25,8 @@ impl Device {
         Ok(Gpu::find(None)?.map_or(Device::Cpu, Device::Gpu))
     }
 
-    /// A GPU: that which `TAIPAN_ADAPTER` names, or the best hardware one; an error if there is none.
+    /// A GPU: that which `TAIPAN_ADAPTER` names, or the best hardware one; an error if there is
+    /// none.
     #[cfg(not(target_family = "wasm"))]
     pub fn gpu() -> Result<Device> {
         let found = Gpu::find(None)?.map(Device::Gpu);
@@ -36,8 +37,8 @@ impl Device {
         })
     }
 
-    /// A GPU by its number or a part of its name, as `taipan devices` shows them; it may be a software
-    /// GPU.
+    /// A GPU by its number or a part of its name, as `taipan devices` shows them; it may be a
+    /// software GPU.
     ///
     /// ```
     /// let error = taipan::Device::gpu_named("no such thing").unwrap_err();
@@ -82,8 +83,8 @@ impl Device {
         }
     }
 
-    /// Whether the device supports tensors of this type: the CPU all; a GPU `f32`, `u32` and, with the
-    /// feature `SHADER_F16`, `f16`.
+    /// Whether the device supports tensors of this type: the CPU all; a GPU `f32`, `u32` and, with
+    /// the feature `SHADER_F16`, `f16`.
     pub fn supports(&self, dtype: DType) -> bool {
         match self {
             Device::Cpu => true,

@@ -1,8 +1,8 @@
 //! A pool of memory to be reused.
 //!
-//! New memory is slow: on the host it costs a page fault every 4 KiB, on a GPU a call to the driver.
-//! Dropped buffers therefore return to a pool, for the next buffer of their size. Buffers in use and
-//! idle ones together stay within 5/4 of the peak of those in use.
+//! New memory is slow: on the host it costs a page fault every 4 KiB, on a GPU a call to the
+//! driver. Dropped buffers therefore return to a pool, for the next buffer of their size. Buffers
+//! in use and idle ones together stay within 5/4 of the peak of those in use.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,8 +21,8 @@ impl<B> Pool<B> {
         Pool { idle: BTreeMap::new(), time: 0, cached: 0, live: 0, peak: 0 }
     }
 
-    /// An idle buffer of this size, if there is one; otherwise the buffers to free to make room for a
-    /// new one. The caller frees them without holding a lock, because that can be slow.
+    /// An idle buffer of this size, if there is one; otherwise the buffers to free to make room for
+    /// a new one. The caller frees them without holding a lock, because that can be slow.
     pub(crate) fn take(&mut self, size: usize) -> (Option<B>, Vec<B>) {
         match self.idle.get_mut(&size).and_then(VecDeque::pop_back) {
             Some((_, found)) => {

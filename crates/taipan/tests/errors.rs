@@ -480,7 +480,7 @@ fn backward() -> Result<()> {
     refuses(zeros(&[]).backward(), "backward: the tensor does not depend on any tracked tensor");
     let y = x.exp()?.sum()?;
     y.backward()?;
-    refuses(y.backward(), "backward: the graph behind sum was used by an earlier backward");
+    refuses(y.backward(), "backward: the graph of sum was used by an earlier backward");
     Ok(())
 }
 

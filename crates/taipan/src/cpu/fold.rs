@@ -31,8 +31,8 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
 /// Elements of a block of [`first_largest`].
 pub(crate) const BLOCK: usize = 1024;
 
-/// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets `x`
-/// to the elements from `i` on. −∞ and 0 for an empty row.
+/// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets
+/// `x` to the elements from `i` on. −∞ and 0 for an empty row.
 pub(crate) fn first_largest<A: Real>(
     len: usize,
     mut block: impl FnMut(usize, &mut [A]),

@@ -125,10 +125,10 @@ impl Level {
     }
 }
 
-/// Functions whose loops are compiled for every instruction set. Their first type parameter, `I:
-/// Isa`, is the set in use, which callers do not name; a constant among the parameters comes behind
-/// a semicolon. What they call must be `#[inline(always)]`: anything else is compiled for the
-/// baseline only.
+/// Functions whose loops are compiled for every instruction set. Their first type parameter,
+/// `I: Isa`, is the set in use, which callers do not name; a constant among the parameters follows
+/// a semicolon. Functions that they call must be `#[inline(always)]`: otherwise these are compiled
+/// for the baseline only.
 macro_rules! vectorized {
     ($(
         $(#[$attribute:meta])*

@@ -163,8 +163,8 @@ fn repeated_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     vec![0; to.len() - from.len()].into_iter().chain(own).collect()
 }
 
-/// Two operands broadcast to one output, as rows: within a row each operand either advances with the
-/// output or repeats one element.
+/// Two operands broadcast to one output, as rows: within a row each operand either advances with
+/// the output or repeats one element.
 struct RowLayout {
     /// Elements of a row.
     row: usize,

@@ -27,8 +27,8 @@ use crate::tensor::Tensor;
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
 /// If every target is ignored, the loss is 0, and so are the gradients: a batch of padding changes
-/// nothing. A class that is not below `v` is an error. On a GPU it is a device-side error: the loss is
-/// NaN, and the next read of any tensor returns the error.
+/// nothing. A class that is not below `v` is an error. On a GPU it is a device-side error: the loss
+/// is NaN, and the next read of any tensor returns the error.
 ///
 /// The logits are saved for backward. For a large vocabulary, see
 /// [`linear_cross_entropy`](crate::linear_cross_entropy), which never materialises them.
@@ -313,8 +313,8 @@ pub(super) struct GpuLoss<'a> {
 }
 
 impl GpuLoss<'_> {
-    /// Compute the loss and, if there are outputs for them, the rows and the count. `take_all` adds the
-    /// logits of all classes to the rows it is given.
+    /// Compute the loss and, if there are outputs for them, the rows and the count. `take_all` adds
+    /// the logits of all classes to the rows it is given.
     pub(super) fn forward(
         &self,
         outputs: &[View<&GpuBuffer>],

@@ -23,8 +23,8 @@ const OP: &str = "embedding";
 /// | `ids` | any, of type `u32` |
 /// | result | that of `ids`, then `d` |
 ///
-/// An id that is not below `v` is an error. On a GPU it is a device-side error: its row is NaN, and the
-/// next read of any tensor returns the error.
+/// An id that is not below `v` is an error. On a GPU it is a device-side error: its row is NaN, and
+/// the next read of any tensor returns the error.
 ///
 /// The gradient of a row is the sum over its uses, in the order of `ids`.
 ///

@@ -57,7 +57,7 @@ macro_rules! saved_from_x {
 /// ```text
 /// /// What the public documentation says.
 /// Variant(parameter: f64 = an example for tests): method, saves what backward reads
-///     value(x) => the value in Rust, with `A` the float type and `I` the instruction set; "in WGSL";
+///     value(x) => the value in Rust, with the float type `A` and instruction set `I`; "in WGSL";
 ///     gradient(saved, dy) => `dy·f'` in Rust; "in WGSL";
 /// ```
 ///

@@ -23,8 +23,8 @@ const OP: &str = "gated";
 /// | `gate` | that of `x` |
 /// | result | that of `x` |
 ///
-/// Both have the same float type. `gate` and, if `gate` needs a gradient, `x` are saved for backward,
-/// which is one pass, too.
+/// Both have the same float type. `gate` and, if `gate` needs a gradient, `x` are saved for
+/// backward, which is one pass, too.
 ///
 /// ```
 /// use taipan::{Activation, Device, Tensor, gated};

@@ -138,8 +138,8 @@ impl Op for Reduce {
         self.fold == Fold::Max && matches!(slot, Slot::Input(0) | Slot::Output(0))
     }
 
-    /// Each element gets the gradient of its result: unchanged for a sum, divided by the count for a
-    /// mean, and for a maximum divided by the number of elements that equal it.
+    /// Each element gets the gradient of its result: unchanged for a sum, divided by the count for
+    /// a mean, and for a maximum divided by the number of elements that equal it.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         if self.fold == Fold::Max {
             let inputs = [&dys[0], saved.input(0), saved.output(0)];
@@ -237,7 +237,8 @@ impl Fold {
     }
 }
 
-/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the results of the blocks.
+/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the results of the
+/// blocks.
 fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
     const BLOCK: usize = 1024;
     let blocks = len.div_ceil(BLOCK);
@@ -404,8 +405,8 @@ impl Kernel for Argmax {
     }
 }
 
-/// A reduction on a GPU, in as many passes as it takes: each folds blocks, in an order that depends on
-/// the sizes only, and writes f32 for the next.
+/// A reduction on a GPU, in as many passes as it takes: each folds blocks, in an order that depends
+/// on the sizes only, and writes f32 for the next.
 pub(super) struct Folding {
     op: &'static str,
     fold: Fold,

@@ -51,8 +51,8 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
 /// | first result, the norm | that of `x` | that of `x` |
 /// | second result, `s` | that of `x` | that of `residual` |
 ///
-/// A residual in f32 stays in f32 while the rest of a network is in f16 or bf16. `s`, `weight` and one
-/// number per row are saved for backward.
+/// A residual in f32 stays in f32 while the rest of a network is in f16 or bf16. `s`, `weight` and
+/// one number per row are saved for backward.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, add_rms_norm};
@@ -225,8 +225,8 @@ impl RmsNorm {
         });
     }
 
-    /// `1/√(mean(s²) + eps)`. If squares leave the range of the type, those of `s/m` are used, with `m`
-    /// the larger of `max|s|` and `√eps`.
+    /// `1/√(mean(s²) + eps)`. If squares leave the range of the type, those of `s/m` are used, with
+    /// `m` the larger of `max|s|` and `√eps`.
     fn rstd<A: Real>(&self, s: &[A]) -> A {
         let (n, eps) = (A::of(s.len() as f64), A::of(self.eps));
         let mean = fold::dot(s, s) / n + eps;
@@ -247,8 +247,8 @@ impl RmsNorm {
     }
 }
 
-/// `dweight`, `ds` and, if `x` has another type than `s`, `ds` in that type; from `dy`, `s`, `weight`,
-/// `rstd` and optionally the upstream of `s`.
+/// `dweight`, `ds` and, if `x` has another type than `s`, `ds` in that type; from `dy`, `s`,
+/// `weight`, `rstd` and optionally the upstream of `s`.
 struct RmsNormGrad {
     name: &'static str,
 }

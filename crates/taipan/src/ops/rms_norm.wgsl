@@ -1,5 +1,6 @@
-// y = s·rstd ⊙ weight with rstd = 1/√(mean(s²) + eps); s is x or, if p.add, x + residual. A workgroup
-// of WIDTH invocations computes a row of y and s, [rows, n], and an element of rstd, [rows].
+// y = s·rstd ⊙ weight with rstd = 1/√(mean(s²) + eps); s is x or, if p.add, x + residual. A
+// workgroup of WIDTH invocations computes a row of y and s, [rows, n], and an element of rstd,
+// [rows].
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read> weight: array<Elem>;
 @group(0) @binding(2) var<storage, read> residual: array<Stream>;

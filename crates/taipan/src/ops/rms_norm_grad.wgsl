@@ -1,6 +1,6 @@
 // With ŝ = s·rstd and dŝ = dy ⊙ weight: ds = rstd·(dŝ − ŝ·mean(dŝ ⊙ ŝ)), plus the upstream of s if
-// p.add; also as dx if p.split. All are [rows, n] except weight, [n], and rstd, [rows]; a workgroup of
-// WIDTH invocations computes a row.
+// p.add; also as dx if p.split. All are [rows, n] except weight, [n], and rstd, [rows]; a workgroup
+// of WIDTH invocations computes a row.
 @group(0) @binding(0) var<storage, read> dy: array<Elem>;
 @group(0) @binding(1) var<storage, read> s: array<Stream>;
 @group(0) @binding(2) var<storage, read> weight: array<Elem>;

@@ -34,12 +34,13 @@ impl Default for Sampling {
 }
 
 impl Tensor {
-    /// A token for each row of logits, sampled with the probabilities `softmax(logits/temperature)`:
-    /// `[…, n]` to `[…]`, of type `u32`. Only the tokens need to be read from a GPU.
+    /// A token for each row of logits, sampled with the probabilities
+    /// `softmax(logits/temperature)`: `[…, n]` to `[…]`, of type `u32`. Only the tokens need to be
+    /// read from a GPU.
     ///
     /// The same logits, seed and step give the same tokens on every device, unless rounding decides
-    /// between two. Rows are independent. A logit of −∞ is never sampled, unless all are −∞. In a row
-    /// whose largest element is NaN or infinite, the first of these is taken, as by
+    /// between two. Rows are independent. A logit of −∞ is never sampled, unless all are −∞. In a
+    /// row whose largest element is NaN or infinite, the first of these is taken, as by
     /// [`argmax`](Tensor::argmax).
     ///
     /// ```
@@ -83,8 +84,8 @@ impl Tensor {
 }
 
 /// The Gumbel-max trick: the largest of `logit/temperature + noise` is at `i` with the probability
-/// `softmax(logits/temperature)[i]`. The inputs are logits `[…, n]` and, unless these are the logits of
-/// the tokens `0..n`, the tokens `[…, n]`.
+/// `softmax(logits/temperature)[i]`. The inputs are logits `[…, n]` and, unless these are the
+/// logits of the tokens `0..n`, the tokens `[…, n]`.
 struct Draw {
     /// The key of the noise; row and token are the counter.
     key: [u32; 2],
@@ -201,8 +202,8 @@ vectorized! {
     }
 }
 
-/// `−ln(−ln(1 − w))`, where `w` in (0, 1) has the leading 24 significant bits of the random bits, which
-/// every device converts exactly. A small `w` gives a large result, and is exact.
+/// `−ln(−ln(1 − w))`, where `w` in (0, 1) has the leading 24 significant bits of the random bits,
+/// which every device converts exactly. A small `w` gives a large result, and is exact.
 #[inline(always)]
 fn gumbel<I: Isa>(bits: u32) -> f32 {
     let positive = bits | 1;

@@ -3,8 +3,8 @@
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-// −ln(−ln(1 − w)), where w in (0, 1) has the leading 24 significant bits of the random bits, which every
-// device converts exactly.
+// −ln(−ln(1 − w)), where w in (0, 1) has the leading 24 significant bits of the random bits, which
+// every device converts exactly.
 fn gumbel(bits: u32) -> f32 {
     let positive = bits | 1u;
     let digits = positive & (0xffffff00u >> countLeadingZeros(positive));

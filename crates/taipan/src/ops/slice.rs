@@ -118,8 +118,8 @@ impl Kernel for SliceGrad {
     }
 }
 
-/// A tensor as `[outer, len, inner]` around one dimension: each outer index has a run of `len·inner`
-/// contiguous elements.
+/// A tensor as `[outer, len, inner]` around one dimension: each outer index has a run of
+/// `len·inner` contiguous elements.
 pub(super) struct DimSplit {
     outer: usize,
     run: usize,

@@ -21,8 +21,8 @@ impl Tensor {
     /// | values | `[…, k]`, with `k ≤ n` | the same |
     /// | indices | `[…, k]` | `u32` |
     ///
-    /// Of equal elements, those with smaller indices come first; a NaN counts as largest. Only the values
-    /// have a gradient, which flows back to the selected elements.
+    /// Of equal elements, those with smaller indices come first; a NaN counts as largest. Only the
+    /// values have a gradient, which flows back to the selected elements.
     ///
     /// ```
     /// use taipan::{Device, Tensor};
@@ -97,7 +97,8 @@ impl Kernel for TopK {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (n, k) = (last(inputs[0].spec), self.0);
         let rows = outputs[0].spec.len() / k;
-        // A chunk takes four to eight passes to find its smallest element, usually four, and one more.
+        // A chunk takes four to eight passes to find its smallest element, usually four, and one
+        // more.
         let passes = 5 * k.div_ceil(CHUNK) as u64;
         gpu.launch(Launch {
             name: self.name(),

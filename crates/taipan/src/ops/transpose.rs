@@ -77,8 +77,8 @@ impl Kernel for Permute {
             offset
         };
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            // Several rows are written together: for a transposed matrix, their elements are adjacent
-            // in the input and share cache lines.
+            // Several rows are written together: for a transposed matrix, their elements are
+            // adjacent in the input and share cache lines.
             const ROWS: usize = 16;
             let x = inputs[0].as_slice::<T>();
             let rows = (GRAIN / row.max(1)).max(1).next_multiple_of(ROWS);

@@ -18,8 +18,8 @@ impl Tensor {
     }
 }
 
-/// `factor·x`: the factor is a parameter of the kernel, not a constant of its program, because it may
-/// be different each time.
+/// `factor·x`: the factor is a parameter of the kernel, not a constant of its program, because it
+/// may be different each time.
 struct Scale(f64);
 
 impl Op for Scale {

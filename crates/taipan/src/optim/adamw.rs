@@ -67,13 +67,14 @@ impl Group {
 }
 
 /// The factor of the loss before backward, which keeps small gradients from underflowing in f16.
-/// Steps divide by it. It is a power of two, from 2⁻²⁴ to 2²⁴: only the exponents of gradients change.
+/// Steps divide by it. It is a power of two, from 2⁻²⁴ to 2²⁴: only the exponents of gradients
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossScale {
     /// 1, always: for f32, f64 and bf16.
     None,
-    /// As large as the gradients allow: halved by each skipped step, doubled after `growth_interval`
-    /// consecutive steps that are not skipped.
+    /// As large as the gradients allow: halved by each skipped step, doubled after
+    /// `growth_interval` consecutive steps that are not skipped.
     Dynamic {
         /// The initial loss scale.
         initial: f64,
@@ -118,9 +119,9 @@ pub struct Status {
 /// θ = θ·(1 − lr·weight_decay) − lr·m̂/(√v̂ + eps)
 /// ```
 ///
-/// The moments `m` and `v` are f32 for parameters in f16, bf16 and f32, and f64 for f64. A parameter
-/// in f16 or bf16 has a master copy in f32, which steps update; the parameter is its rounded copy. If
-/// a program changes such a parameter itself, it needs a new `AdamW`.
+/// The moments `m` and `v` are f32 for parameters in f16, bf16 and f32, and f64 for f64. A
+/// parameter in f16 or bf16 has a master copy in f32, which steps update; the parameter is its
+/// rounded copy. If a program changes such a parameter itself, it needs a new `AdamW`.
 ///
 /// A step whose gradient norm is not finite changes only the count of skipped steps and the loss
 /// scale: see [`status`](AdamW::status). A norm above 1.8e19, whose square overflows f32, counts as
@@ -172,11 +173,12 @@ impl AdamW {
         })
     }
 
-    /// One step at this learning rate: norm, clipping, decay and update. Parameters are given in the
-    /// order of [`new`](AdamW::new) and updated in place; a clone of one, or a graph that still needs
-    /// it, keeps the old values. Each needs a gradient, of its own type or f32.
+    /// One step at this learning rate: norm, clipping, decay and update. Parameters are given in
+    /// the order of [`new`](AdamW::new) and updated in place; a clone of one, or a graph that still
+    /// needs it, keeps the old values. Each needs a gradient, of its own type or f32.
     ///
-    /// If the norm of the gradients is not finite, the step is skipped; the device decides this, too.
+    /// If the norm of the gradients is not finite, the step is skipped; the device decides this,
+    /// too.
     pub fn step(&mut self, lr: f64, parameters: &mut [&mut Tensor], grads: &Grads) -> Result<()> {
         ensure!(OP, lr.is_finite() && lr >= 0.0, "the learning rate is {lr}, expected 0 or more");
         let grads = self.check(parameters, grads)?;
@@ -203,8 +205,8 @@ impl AdamW {
         update(&kernel, &inputs, &mut targets)
     }
 
-    /// The upstream gradient for [`Tensor::backward_from`] of a loss: the loss scale, a tensor of shape
-    /// `[]`, in f32, or in f64 if all parameters are.
+    /// The upstream gradient for [`Tensor::backward_from`] of a loss: the loss scale, a tensor of
+    /// shape `[]`, in f32, or in f64 if all parameters are.
     pub fn loss_scale(&self) -> &Tensor {
         &self.loss_scale
     }
@@ -226,15 +228,15 @@ impl AdamW {
         pollster::block_on(self.status())
     }
 
-    /// The state, to continue bit for bit: for the `i`-th parameter `m.i`, `v.i` and, if it is f16 or
-    /// bf16, `master.i`; `record`, the counters and the last norm; and `loss_scale`. The tensors share
-    /// memory: while they live, a step copies.
+    /// The state, to continue bit for bit: for the `i`-th parameter `m.i`, `v.i` and, if it is f16
+    /// or bf16, `master.i`; `record`, the counters and the last norm; and `loss_scale`. The tensors
+    /// share memory: while they live, a step copies.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         self.named().map(|(name, tensor)| (name, tensor.clone())).collect()
     }
 
-    /// Load a [`state`](AdamW::state), in any order, from any device. If names, shapes or types are not
-    /// those of this optimiser's state, this is an error and changes nothing.
+    /// Load a [`state`](AdamW::state), in any order, from any device. If names, shapes or types are
+    /// not those of this optimiser's state, this is an error and changes nothing.
     pub fn load_state(&mut self, state: &[(String, Tensor)]) -> Result<()> {
         const OP: &str = "load_state";
         let mut given: HashMap<&str, &Tensor> = HashMap::new();

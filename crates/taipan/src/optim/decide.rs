@@ -43,7 +43,8 @@ pub(super) const MAX_LOSS_SCALE: f64 = (1 << 24) as f64;
 ///
 /// ```text
 /// norm = √(Σ sums)/scale
-/// finite:  t += 1;  factor = min(1, max_norm/(norm + 1e-6))/scale;  every growth_interval steps scale *= 2
+/// finite:  t += 1;  factor = min(1, max_norm/(norm + 1e-6))/scale;
+///          every growth_interval steps scale *= 2
 /// else:    skipped += 1;  scale /= 2
 /// ```
 ///
@@ -60,8 +61,8 @@ pub(super) struct Decide {
 /// Avoids a division by a norm of 0.
 const NORM_EPS: f64 = 1e-6;
 
-/// The greatest norm whose square is finite, given the type of the loss scale: f64 if all parameters
-/// are f64.
+/// The greatest norm whose square is finite, given the type of the loss scale: f64 if all
+/// parameters are f64.
 fn max_finite_norm(scale: DType) -> f64 {
     if scale == DType::F64 { f64::MAX.sqrt() } else { (f32::MAX as f64).sqrt() }
 }

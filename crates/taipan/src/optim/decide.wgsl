@@ -1,5 +1,5 @@
-// One workgroup adds up the partial sums, [len], and one of its invocations updates the counters, the
-// loss scale and the plan.
+// One workgroup adds up the partial sums, [len], and one of its invocations updates the counters,
+// the loss scale and the plan.
 @group(0) @binding(0) var<storage, read> sums: array<f32>;
 @group(0) @binding(1) var<storage, read_write> counters: array<u32>;
 @group(0) @binding(2) var<storage, read_write> scale: array<f32>;

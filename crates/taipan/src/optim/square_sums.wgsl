@@ -1,5 +1,5 @@
-// sums[first + i] = Σ x² of the i-th block of BLOCK elements of x, [len]; the last may be shorter. One
-// workgroup per block.
+// sums[first + i] = Σ x² of the i-th block of BLOCK elements of x, [len]; the last may be shorter.
+// One workgroup per block.
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read_write> sums: array<f32>;
 @group(1) @binding(0) var<uniform> p: Params;

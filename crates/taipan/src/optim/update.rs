@@ -146,8 +146,8 @@ struct Coefficients<A> {
     decay: A,
 }
 
-/// The update of a chunk of a parameter. The chunks of all parameters are distributed over the threads
-/// together, because most parameters are too small for a second thread.
+/// The update of a chunk of a parameter. The chunks of all parameters are distributed over the
+/// threads together, because most parameters are too small for a second thread.
 type UpdateTask<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(

@@ -145,11 +145,13 @@ impl Tensor {
         device.ensure_type(op, dtype)?;
         let buffer = Device::Cpu.span(op, "", || {
             let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-            with_dtype!(dtype, T: Element => for_chunks(buffer.as_mut_slice::<T>(), GRAIN, |start, chunk| {
-                for (i, x) in chunk.iter_mut().enumerate() {
-                    *x = f(start + i).to();
-                }
-            }));
+            with_dtype!(dtype, T: Element => {
+                for_chunks(buffer.as_mut_slice::<T>(), GRAIN, |start, chunk| {
+                    for (i, x) in chunk.iter_mut().enumerate() {
+                        *x = f(start + i).to();
+                    }
+                })
+            });
             Ok(buffer)
         })?;
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
@@ -184,8 +186,8 @@ impl Tensor {
         }
     }
 
-    /// The same values on `device`; shares the data if they are there already. Gradients flow back to
-    /// the original device. From a GPU this blocks, which a browser does not allow: there, use
+    /// The same values on `device`; shares the data if they are there already. Gradients flow back
+    /// to the original device. From a GPU this blocks, which a browser does not allow: there, use
     /// [`read`](Tensor::read).
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         const OP: &str = "to";
@@ -250,9 +252,9 @@ impl Tensor {
         Ok(Tensor::of(spec, Storage::Gpu(Arc::new(buffer))))
     }
 
-    /// The buffer that begins with this tensor's elements, for other passes on the same queue to read:
-    /// pending launches are submitted. It may be longer than the tensor, and is reused once the tensor
-    /// and its clones are dropped.
+    /// The buffer that begins with this tensor's elements, for other passes on the same queue to
+    /// read: pending launches are submitted. It may be longer than the tensor, and is reused once
+    /// the tensor and its clones are dropped.
     pub fn wgpu_buffer(&self) -> Result<&wgpu::Buffer> {
         match (&self.storage, self.device()) {
             (Storage::Gpu(buffer), Device::Gpu(gpu)) => {
@@ -272,8 +274,8 @@ impl Tensor {
         self.device().span("read", "", || pollster::block_on(self.read()))
     }
 
-    /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the web, like
-    /// [`read_blocking`](Tensor::read_blocking).
+    /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the
+    /// web, like [`read_blocking`](Tensor::read_blocking).
     #[cfg(not(target_family = "wasm"))]
     pub fn item(&self) -> Result<f64> {
         ensure!("item", self.len() == 1, "the tensor is {:?}, expected one element", self.shape());

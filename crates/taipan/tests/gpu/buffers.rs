@@ -261,8 +261,8 @@ fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
     Ok(())
 }
 
-/// A batch of 2048 tokens and the channels of a published model: beside inputs, result and gradients, at
-/// most 64 MB are used, however large the vocabulary is. Here it makes three blocks.
+/// A batch of 2048 tokens and the channels of a published model: beside inputs, result and
+/// gradients, at most 64 MB are used, however large the vocabulary is. Here it makes three blocks.
 #[test]
 fn logits_are_never_held() -> Result<()> {
     const TOKENS: usize = 2048;

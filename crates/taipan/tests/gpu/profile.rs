@@ -48,7 +48,8 @@ fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
         let (measured, profile) = profile(dw);
         assert_eq!(measured?, alone?);
         let mut calls = calls(&profile);
-        // How many batches there are is the recorder's business; by the host's clock, one for each op.
+        // How many batches there are is the recorder's business; by the host's clock, one for each
+        // op.
         assert!(calls.remove("submit").unwrap() > 0);
         let expected = [
             ("add", 2),
@@ -70,7 +71,8 @@ fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
     Ok(())
 }
 
-/// Products that take long enough to be told from everything else, also where other tests keep the machine busy.
+/// Products that take long enough to be told from everything else, also where other tests keep the
+/// machine busy.
 fn products(device: &Device) -> Result<impl Fn() -> Result<()>> {
     let x = Tensor::randn(&[768, 768], 1, DType::F32, device)?;
     linear(&x, &x, None, Activation::None)?.sum()?.item()?; // compiled, and done

@@ -86,13 +86,13 @@ pub fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
 
 /// `f` of the elements that differ in the given dimensions only.
 pub fn reduce(x: &Array, dims: &[usize], f: impl Fn(&[f64]) -> f64) -> Array {
-    let kept: Vec<usize> = (0..x.shape.len()).filter(|d| !dims.contains(d)).collect();
-    let shape: Vec<usize> = kept.iter().map(|&d| x.shape[d]).collect();
+    let remaining: Vec<usize> = (0..x.shape.len()).filter(|d| !dims.contains(d)).collect();
+    let shape: Vec<usize> = remaining.iter().map(|&d| x.shape[d]).collect();
     let inner: Vec<usize> = dims.iter().map(|&d| x.shape[d]).collect();
     let inner = super::indices(&inner);
     Array::from_fn(&shape, |outer| {
         let mut index = vec![0; x.shape.len()];
-        kept.iter().zip(outer).for_each(|(&d, &i)| index[d] = i);
+        remaining.iter().zip(outer).for_each(|(&d, &i)| index[d] = i);
         let elements: Vec<f64> = inner
             .iter()
             .map(|inner| {
@@ -305,7 +305,7 @@ impl Conv<'_> {
         })
     }
 
-    /// The input at a time, as it is seen from another: 0 if a text has started in between.
+    /// The input at a time, as used by a result at another: 0 if a sequence starts in between.
     fn seen(&self, b: usize, at: isize, from: isize, c: usize) -> f64 {
         let (l, k) = (self.x.shape[1], self.weight.shape[1]);
         let started = |t: isize| {

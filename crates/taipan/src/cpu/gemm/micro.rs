@@ -29,8 +29,8 @@ pub(crate) struct Micro<A> {
 /// `pack(operand, lanes, depth, packed)`
 type Pack<A> = fn(Operand<A>, Range<usize>, Range<usize>, &mut [A]) -> Result<()>;
 
-/// `tile(left, right, sums, stride, add)`: the product of a panel of `rows` lanes and one of `columns`
-/// lanes, written or added to `sums`, whose rows are `stride` apart.
+/// `tile(left, right, sums, stride, add)`: the product of a panel of `rows` lanes and one of
+/// `columns` lanes, written or added to `sums`, whose rows are `stride` apart.
 type Tile<A> = fn(&[A], &[A], &mut [A], usize, bool);
 
 impl<A: Real> Micro<A> {

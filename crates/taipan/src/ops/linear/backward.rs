@@ -233,7 +233,8 @@ impl Kernel for InputGrad {
                 .enumerate()
                 .with_min_len(self.sizes.min_len())
                 .try_for_each(|(entry, dx)| {
-                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
+                    let upstream = &inputs[1..];
+                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, upstream, entry);
                     let w = self.sizes.weight(self.layout, inputs[0].as_slice::<T>(), entry);
                     let lines = match self.layout {
                         Layout::Kn => Lines::Lanes,
@@ -322,7 +323,8 @@ impl Kernel for WeightGrad {
                     let x = &inputs[0].as_slice::<T>()[entry * m * k..][..m * k];
                     let x = Dense { data: x, stride: k };
                     let x = Operand { source: &x, lines: Lines::Depth };
-                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
+                    let upstream = &inputs[1..];
+                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, upstream, entry);
                     let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
                     let (product, lane_sums) = match self.layout {
                         Layout::Kn => {

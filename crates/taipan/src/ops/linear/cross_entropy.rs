@@ -2,8 +2,8 @@
 //! vocabulary it would be the largest tensor of all.
 //!
 //! The classes are split into blocks. Forward adds the logits of each block to the state of each
-//! row ([`Row`]). Backward recomputes them and turns them into their gradients; each block gives its
-//! columns of `dw`, and a term of `dx`.
+//! row ([`Row`]). Backward recomputes them and turns them into their gradients; each block gives
+//! its columns of `dw`, and a term of `dx`.
 
 use std::ops::Range;
 
@@ -38,13 +38,13 @@ const OP: &str = "linear_cross_entropy";
 /// | tensor | shape |
 /// |---|---|
 /// | `x` | `[…, k]` |
-/// | `w` | `[k, v]`, or [`Weight::nk`] `[v, k]`, as the table of an [`embedding`](crate::embedding) |
+/// | `w` | `[k, v]`, or [`Weight::nk`] `[v, k]`, as the table of [`embedding`](crate::embedding) |
 /// | `targets` | `[…]`, of type `u32`: classes below `v`, or `ignore` |
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
 /// Logits are not rounded to the type of `x` and `w`. Backward recomputes them, so that there are
-/// four products in all. On a GPU a `w` stored as `[k, v]` is limited to the size of a binding; with
-/// [`Weight::nk`] it may be as large as a tensor can be.
+/// four products in all. On a GPU a `w` stored as `[k, v]` is limited to the size of a binding;
+/// with [`Weight::nk`] it may be as large as a tensor can be.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, Weight, linear_cross_entropy};
@@ -170,13 +170,12 @@ impl Kernel for LinearCrossEntropy {
             for classes in sizes.blocks() {
                 let mut rows: Vec<_> = rows.iter_mut().zip(targets).collect();
                 let ignore = self.ignore;
-                let finish =
-                    |(row, target): &mut (&mut Row<_>, &u32), columns: Range<usize>, logits: &mut [_]| {
-                        if Some(**target) != ignore {
-                            row.take(classes.start + columns.start, logits, **target);
-                        }
-                    };
-                logits.compute(classes.clone(), &mut block, &mut rows, &finish)?;
+                let first = classes.start;
+                logits.compute(classes, &mut block, &mut rows, &|(row, target), columns, logits| {
+                    if Some(**target) != ignore {
+                        row.take(first + columns.start, logits, **target);
+                    }
+                })?;
             }
             store(&rows, targets, self.ignore, outputs);
         });
