@@ -214,7 +214,7 @@ impl Table {
     fn new(profile: Profile) -> Table {
         let total_ms = 1e3 * profile.total.as_secs_f64();
         let parts: Vec<Part> = profile
-            .parts
+            .spans
             .iter()
             .map(|part| Part {
                 name: part.name.clone(),

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, run, run_one, run_with_extras};
+use crate::grad_mode;
+use crate::kernel::{Kernel, run, run_one, run_saving};
 use crate::ops::binary::Binary;
-use crate::recording;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-/// A kernel that knows its gradient.
+/// A differentiable kernel.
 pub(crate) trait Op: Kernel {
-    /// Whether backward reads this tensor, given which inputs need a gradient. What it does not
-    /// read is not kept alive for it.
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool;
+    /// Whether to save this tensor for backward, given which inputs need a gradient. Tensors that
+    /// are not saved are freed as soon as the caller drops them.
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool;
 
-    /// The gradient of each input, in order, given those of the results. `saved.needs[i]` is
-    /// false where nobody will look.
+    /// The gradient of each input, in order, given those of the results. Where `saved.needs[i]` is
+    /// false, the gradient may be absent.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
 }
 
@@ -35,9 +35,9 @@ pub(crate) enum Slot {
     Output(usize),
 }
 
-/// What forward leaves for backward.
+/// What is saved for backward.
 pub(crate) struct Saved {
-    /// What the inputs were.
+    /// The specs of all inputs.
     pub(crate) specs: Vec<Spec>,
     /// Which inputs need a gradient.
     pub(crate) needs: Vec<bool>,
@@ -46,38 +46,40 @@ pub(crate) struct Saved {
 }
 
 impl Saved {
-    /// An input that [`Op::keeps`] asked for.
+    /// An input for which [`Op::saves`] is true.
     pub(crate) fn input(&self, i: usize) -> &Tensor {
-        self.inputs[i].as_ref().expect("backward reads only inputs it keeps")
+        self.inputs[i].as_ref().expect("backward reads only inputs it saves")
     }
 
-    /// A result that [`Op::keeps`] asked for, or, behind the results, an extra.
+    /// A result for which [`Op::saves`] is true; after the results, the tensors of
+    /// [`Kernel::saved_specs`].
     pub(crate) fn output(&self, i: usize) -> &Tensor {
-        self.outputs[i].as_ref().expect("backward reads only results it keeps")
+        self.outputs[i].as_ref().expect("backward reads only results it saves")
     }
 
-    /// The same, to have: an extra is then nobody else's, and its memory can be used again.
+    /// The same by value: a tensor of [`Kernel::saved_specs`] is not shared, and can be
+    /// overwritten.
     pub(crate) fn take_output(&mut self, i: usize) -> Tensor {
-        self.outputs[i].take().expect("backward takes only results it keeps, and once")
+        self.outputs[i].take().expect("backward takes only results it saves, and once")
     }
 }
 
 /// The gradients of the inputs, given those of the results.
-pub(crate) type Rule = Box<dyn FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>> + Send>;
+pub(crate) type BackwardFn = Box<dyn FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>> + Send>;
 
-/// A step of the graph, or one of its leaves.
+/// An operation of the graph, or one of its leaves.
 pub(crate) struct Node {
     id: u64,
     inputs: Vec<Option<Edge>>,
     step: Option<Step>,
 }
 
-/// How a node that is no leaf carries gradients back.
+/// The backward step of a node that is not a leaf.
 struct Step {
     op: &'static str,
     results: Vec<Spec>,
-    /// Taken by the first backward, which frees what it saved.
-    rule: Mutex<Option<Rule>>,
+    /// Taken by the first backward, which frees what was saved.
+    backward: Mutex<Option<BackwardFn>>,
 }
 
 /// One result of a node.
@@ -100,7 +102,7 @@ impl Node {
     }
 }
 
-/// Long graphs are taken apart in a loop: recursion would overflow the stack.
+/// Long graphs are dropped in a loop: recursion would overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut edges = std::mem::take(&mut self.inputs);
@@ -112,36 +114,43 @@ impl Drop for Node {
     }
 }
 
-/// Run `op` and, if an input is tracked, remember how to differentiate it.
+/// Run `op` and, if an input is tracked, add it to the graph.
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some() && recording::is_on()).collect();
+    let needs: Vec<bool> =
+        inputs.iter().map(|t| t.edge.is_some() && grad_mode::is_enabled()).collect();
     if !needs.contains(&true) {
         return run(&op, inputs);
     }
-    let (mut results, extras) = run_with_extras(&op, inputs)?;
-    let keep = |t: &Tensor, slot| op.keeps(slot, &needs).then(|| t.detached());
+    let (mut results, extra_saved) = run_saving(&op, inputs)?;
+    let save = |t: &Tensor, slot| op.saves(slot, &needs).then(|| t.detached());
     let mut saved = Saved {
-        inputs: inputs.iter().enumerate().map(|(i, t)| keep(t, Slot::Input(i))).collect(),
+        inputs: inputs.iter().enumerate().map(|(i, t)| save(t, Slot::Input(i))).collect(),
         outputs: results
             .iter()
             .enumerate()
-            .map(|(i, t)| keep(t, Slot::Output(i)))
-            .chain(extras.into_iter().map(Some))
+            .map(|(i, t)| save(t, Slot::Output(i)))
+            .chain(extra_saved.into_iter().map(Some))
             .collect(),
         specs: inputs.iter().map(|t| t.spec.clone()).collect(),
         needs: needs.clone(),
     };
-    record(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
+    add_node(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
     Ok(results)
 }
 
-/// Make `results` a step behind `inputs`, unless no gradient is wanted.
-pub(crate) fn record(op: &'static str, inputs: &[&Tensor], results: &mut [Tensor], rule: Rule) {
-    if !recording::is_on() || inputs.iter().all(|t| t.edge.is_none()) {
+/// Make `results` the results of a node with these inputs, if grad mode is enabled and one of them
+/// is tracked.
+pub(crate) fn add_node(
+    op: &'static str,
+    inputs: &[&Tensor],
+    results: &mut [Tensor],
+    backward: BackwardFn,
+) {
+    if !grad_mode::is_enabled() || inputs.iter().all(|t| t.edge.is_none()) {
         return;
     }
     let specs = results.iter().map(|t| t.spec.clone()).collect();
-    let step = Step { op, results: specs, rule: Mutex::new(Some(rule)) };
+    let step = Step { op, results: specs, backward: Mutex::new(Some(backward)) };
     let edges = inputs.iter().map(|t| t.edge.clone()).collect();
     let node = Node::new(edges, Some(step));
     for (output, result) in results.iter_mut().enumerate() {
@@ -154,8 +163,8 @@ pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     Ok(apply(op, inputs)?.swap_remove(0))
 }
 
-/// Run `f` without recording: what it computes is not tracked, and nothing is kept for backward.
-/// This holds for the current thread, not for others that `f` starts or hands work to.
+/// Run `f` with grad mode disabled: its results are not tracked, and nothing is saved for backward.
+/// This applies to the current thread, not to others that `f` starts or hands work to.
 ///
 /// ```
 /// use taipan::{Device, Tensor, no_grad};
@@ -166,7 +175,7 @@ pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    recording::set_for(false, f)
+    grad_mode::with(false, f)
 }
 
 /// The gradients of the tracked leaves, as [`Tensor::backward`] returns them.
@@ -174,8 +183,8 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 pub struct Grads(HashMap<u64, Tensor>);
 
 impl Grads {
-    /// The gradient of a tracked leaf. An error says why there is none: a missing gradient would
-    /// otherwise look like slow learning.
+    /// The gradient of a tracked leaf. If there is none, the error says why: a silently missing
+    /// gradient would look like slow learning.
     pub fn of(&self, leaf: &Tensor) -> Result<&Tensor> {
         let why = match &leaf.edge {
             None => "the tensor is not tracked",
@@ -190,13 +199,14 @@ impl Grads {
         Err(Error::Gradient { op: "grads", why: why.into() })
     }
 
-    /// The gradient of a tracked leaf, to have, if there is one.
+    /// Remove and return the gradient of a tracked leaf, if there is one.
     pub(crate) fn take(&mut self, leaf: &Tensor) -> Option<Tensor> {
         self.0.remove(&leaf.edge.as_ref()?.node.id)
     }
 
-    /// Add the gradients of another backward: of the next part of a batch that is too large for one. The sums of
-    /// f16 and bf16 are f32, so that they are not rounded. A leaf that only one of the two has keeps its gradient.
+    /// Add the gradients of another backward pass: gradient accumulation over micro-batches. Sums
+    /// of f16 and bf16 are f32, so that they are not rounded. A leaf that only one of the two has
+    /// keeps its gradient.
     ///
     /// ```
     /// use taipan::{Device, Tensor};
@@ -230,7 +240,7 @@ impl Tensor {
         self
     }
 
-    /// The same values, cut off from the graph.
+    /// The same values, detached from the graph.
     pub fn detached(&self) -> Tensor {
         Tensor { edge: None, ..self.clone() }
     }
@@ -240,9 +250,10 @@ impl Tensor {
         self.edge.is_some()
     }
 
-    /// The gradients of this one-element tensor, a loss, by every tracked leaf it depends on.
+    /// The gradients of this one-element tensor, a loss, with respect to every tracked leaf it
+    /// depends on.
     ///
-    /// This uses up the graph and frees what was kept for it.
+    /// This consumes the graph and frees what was saved for backward.
     ///
     /// ```
     /// use taipan::{Device, Tensor};
@@ -285,8 +296,8 @@ impl Tensor {
     }
 }
 
-/// The gradients of the leaves behind several tensors, each with its upstream. The tensors are
-/// dropped at once, so that what backward has used is freed.
+/// The gradients of the leaves that several tensors depend on, each with its upstream. The tensors
+/// are dropped first, so that saved tensors can be freed as soon as they are used.
 pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> Result<Grads> {
     let mut pending = Pending::default();
     for (root, dy) in roots {
@@ -300,9 +311,9 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
             grads.0.insert(id, dys.swap_remove(0).expect("a pending leaf has a gradient"));
             continue;
         };
-        let rule = step.rule.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(rule) = rule else {
-            let why = format!("the graph behind {} was used by an earlier backward", step.op);
+        let backward = step.backward.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(backward) = backward else {
+            let why = format!("the graph of {} was used by an earlier backward", step.op);
             return Err(Error::Gradient { op: "backward", why });
         };
         let given = dys.iter().flatten().next().expect("a pending step has a gradient");
@@ -315,7 +326,7 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
                 None => Tensor::zeros(spec.shape(), spec.dtype(), &device),
             })
             .collect::<Result<Vec<_>>>()?;
-        for (input, dx) in node.inputs.iter().zip(rule(&dys)?) {
+        for (input, dx) in node.inputs.iter().zip(backward(&dys)?) {
             if let (Some(input), Some(dx)) = (input, dx) {
                 pending.add(input, dx)?;
             }
@@ -324,7 +335,7 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
     Ok(grads)
 }
 
-/// Nodes whose results have gradients that were not yet carried on, by id.
+/// Nodes whose results have gradients that have not been propagated yet, by id.
 #[derive(Default)]
 struct Pending(BTreeMap<u64, (Arc<Node>, Vec<Option<Tensor>>)>);
 

@@ -3,7 +3,7 @@
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Dims, ELEMENTS, GROUP, Launch, Program, kernel_sizes, params};
@@ -202,7 +202,7 @@ pub fn custom<O: CustomOp>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 struct Custom<O>(O);
 
 impl<O: CustomOp> Op for Custom<O> {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         match O::BACKWARD_READS {
             BackwardReads::Nothing => false,
             BackwardReads::Inputs => matches!(slot, Slot::Input(_)),
@@ -269,8 +269,8 @@ impl<O: CustomOp> Kernel for Custom<O> {
             let zeros = |len: usize| vec![Wide::ZERO; room(len)];
             let mut buffers: Vec<_> = inputs.iter().map(|x| zeros(x.spec.len())).collect();
             let wide = inputs.iter().zip(&mut buffers);
-            let wide: Vec<&[Wide]> = wide.map(|(x, buffer)| widened(x.of::<T>(), buffer)).collect();
-            for_pieces(outputs[0].of_mut::<T>(), GRAIN, |first, y| {
+            let wide: Vec<&[Wide]> = wide.map(|(x, buffer)| widened(x.as_slice::<T>(), buffer)).collect();
+            for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |first, y| {
                 let mut buffer = zeros(y.len());
                 fill_wide(y, &mut buffer, |y| self.0.cpu(&wide, &sizes, first, y));
             })

@@ -1,4 +1,4 @@
-//! Where tensors live.
+//! The device of a tensor.
 
 use crate::DType;
 use crate::error::{Error, Result};
@@ -15,8 +15,8 @@ pub enum Device {
 }
 
 impl Device {
-    /// A GPU if the machine has one, or else the CPU. A GPU in software counts only if the
-    /// environment variable `TAIPAN_ADAPTER` asks for it, by its number or a part of its name, as
+    /// A GPU if the machine has one, or else the CPU. A software GPU is used only if the
+    /// environment variable `TAIPAN_ADAPTER` names it, by its number or a part of its name, as
     /// `taipan devices` shows them: the CPU is faster.
     ///
     /// Absent in browsers, where nothing may block: see [`gpu::adapters`](crate::gpu::adapters).
@@ -25,8 +25,8 @@ impl Device {
         Ok(Gpu::find(None)?.map_or(Device::Cpu, Device::Gpu))
     }
 
-    /// A GPU: the one that `TAIPAN_ADAPTER` names, or the best that is no software; an error if
-    /// there is none.
+    /// A GPU: that which `TAIPAN_ADAPTER` names, or the best hardware one; an error if there is
+    /// none.
     #[cfg(not(target_family = "wasm"))]
     pub fn gpu() -> Result<Device> {
         let found = Gpu::find(None)?.map(Device::Gpu);
@@ -37,8 +37,8 @@ impl Device {
         })
     }
 
-    /// A GPU by its number or a part of its name, as `taipan devices` shows them. Software may be
-    /// named, too.
+    /// A GPU by its number or a part of its name, as `taipan devices` shows them; it may be a
+    /// software GPU.
     ///
     /// ```
     /// let error = taipan::Device::gpu_named("no such thing").unwrap_err();
@@ -58,7 +58,7 @@ impl Device {
         }
     }
 
-    /// The name that tells one device from another.
+    /// A name that distinguishes devices.
     pub(crate) fn full_name(&self) -> String {
         match self {
             Device::Cpu => "cpu".into(),
@@ -75,7 +75,7 @@ impl Device {
         Err(Error::Device { op, why })
     }
 
-    /// An error unless tensors of this type can live here.
+    /// An error unless the device supports tensors of this type.
     pub(crate) fn ensure_type(&self, op: &'static str, dtype: DType) -> Result<()> {
         match self {
             Device::Cpu => Ok(()),
@@ -83,8 +83,8 @@ impl Device {
         }
     }
 
-    /// Whether tensors of this type can live here: all on the CPU; on a GPU `f32`, `u32` and, if
-    /// it has them, `f16`.
+    /// Whether the device supports tensors of this type: the CPU all; a GPU `f32`, `u32` and, with
+    /// the feature `SHADER_F16`, `f16`.
     pub fn supports(&self, dtype: DType) -> bool {
         match self {
             Device::Cpu => true,
@@ -92,7 +92,7 @@ impl Device {
         }
     }
 
-    /// What the device is, for people: for the CPU, its vector instructions and threads.
+    /// A description for people: for the CPU, its vector instructions and threads.
     ///
     /// ```
     /// println!("{}", taipan::Device::Cpu.describe()); // cpu, avx2, threads: 8

@@ -43,7 +43,7 @@ impl DType {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
-    /// The type sums of this one are kept in: f64 for f64, f32 for other floats.
+    /// The type of its sums: f64 for f64, f32 for other floats.
     pub(crate) fn wider(self) -> DType {
         if self == DType::F64 { DType::F64 } else { DType::F32 }
     }
@@ -103,7 +103,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A float: how it is stored, and the wider type sums of it are kept in.
+/// A float, and the wider type of its sums.
 pub(crate) trait Float: Element {
     /// f32 for f16, bf16 and f32; f64 for f64.
     type Acc: Real;

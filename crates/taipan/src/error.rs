@@ -5,8 +5,8 @@ use crate::DType;
 /// `std::result::Result` with taipan's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong. Every message starts with the operation, then says what was found and what
-/// was expected.
+/// An error. Every message starts with the operation, then says what was found and what was
+/// expected.
 ///
 /// ```
 /// use taipan::{Activation, Device, Tensor, linear};
@@ -21,7 +21,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Shapes, dimensions or sizes that do not fit.
+    /// Shapes, dimensions or sizes that do not match.
     #[error("{op}: {why}")]
     Shape {
         /// The operation that refused.
@@ -29,7 +29,7 @@ pub enum Error {
         /// What was found and what was expected.
         why: String,
     },
-    /// An element type the operation cannot take, or a mix of them.
+    /// An element type that the operation does not support, or a mix of them.
     #[error("{op}: {name} is {found}, expected {expected}")]
     DType {
         /// The operation that refused.
@@ -38,34 +38,34 @@ pub enum Error {
         name: &'static str,
         /// Its element type.
         found: DType,
-        /// What would have been accepted.
+        /// The types that are accepted.
         expected: String,
     },
-    /// An index, such as a token's id, beyond what it indexes.
+    /// An index out of range, such as the id of a token.
     #[error("{op}: {name} {found}{}, expected less than {limit}", place(.at))]
     Index {
         /// The operation that refused.
         op: &'static str,
-        /// What the index is.
+        /// The name of the index.
         name: &'static str,
         /// The index.
         found: u32,
-        /// Its place among the others, if it is known: a GPU does not tell.
+        /// Its position, if known: a device-side error of a GPU does not have it.
         at: Option<usize>,
-        /// How many there are.
+        /// The end of the range.
         limit: usize,
     },
-    /// A tensor the memory cannot hold.
+    /// Memory that could not be allocated.
     #[error("{op}: {bytes} bytes could not be allocated on {device}")]
     Memory {
-        /// The operation that asked.
+        /// The operation that needed it.
         op: &'static str,
-        /// How much it asked for.
+        /// The size of the allocation.
         bytes: usize,
-        /// Where.
+        /// `cpu` or `gpu`.
         device: &'static str,
     },
-    /// A device that is not there, does not fit, or failed.
+    /// A device that is missing, differs from others, or failed.
     #[error("{op}: {why}")]
     Device {
         /// The operation that refused or failed.
@@ -73,7 +73,7 @@ pub enum Error {
         /// What was found and what was expected.
         why: String,
     },
-    /// A gradient that cannot be had.
+    /// A gradient that does not exist.
     #[error("{op}: {why}")]
     Gradient {
         /// The operation that refused.

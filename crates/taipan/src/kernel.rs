@@ -1,9 +1,9 @@
-//! The contract between a computation and the devices, and the functions that honour it.
+//! The interface between computations and devices, and the functions that run kernels.
 
 use std::sync::Arc;
 
 use crate::cpu::CpuBuffer;
-use crate::cpu::threads::open_to_others;
+use crate::cpu::threads::isolated;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::gpu::{Binding, Gpu, GpuBuffer};
@@ -11,33 +11,34 @@ use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
 use crate::{DType, Device};
 
-/// A computation every device can perform.
+/// A computation that every device implements.
 pub(crate) trait Kernel: Send + 'static {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
 
-    /// Which of its op's kernels it is, in profiles; empty for the one that computes the results.
-    fn stage(&self) -> &'static str {
+    /// Its role in its op, in profiles, such as `dw`; empty for the kernel that computes the
+    /// results.
+    fn role(&self) -> &'static str {
         ""
     }
 
     /// Check the inputs and describe the results.
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
 
-    /// What backward needs beyond inputs and results. `cpu` finds it behind the results, and
-    /// only when somebody will want a gradient.
-    fn extras(&self, _outputs: &[Spec]) -> Vec<Spec> {
+    /// What is saved for backward besides inputs and results. If a gradient is needed, these
+    /// tensors come after the results among the outputs.
+    fn saved_specs(&self, _outputs: &[Spec]) -> Vec<Spec> {
         Vec::new()
     }
 
-    /// Fill the outputs, all of them and wholly: their contents are unspecified before.
+    /// Fill all outputs completely: their contents are unspecified before.
     fn cpu(&self, io: CpuIo) -> Result<()>;
 
-    /// The same on a GPU: launch what fills them.
+    /// The same on a GPU: launch the kernels that fill them.
     fn gpu(&self, io: GpuIo) -> Result<()>;
 }
 
-/// A computation that changes tensors where they are.
+/// A computation that changes tensors in place.
 pub(crate) trait Update {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
@@ -45,11 +46,11 @@ pub(crate) trait Update {
     /// Change the targets, which hold their values.
     fn cpu(&self, io: CpuIo) -> Result<()>;
 
-    /// The same on a GPU. No input and no other target is in a target's memory.
+    /// The same on a GPU. A target shares no memory with an input or another target.
     fn gpu(&self, io: GpuIo) -> Result<()>;
 }
 
-/// What a kernel works on, on the CPU.
+/// The arguments of a kernel on the CPU.
 pub(crate) struct CpuIo<'a, 'b> {
     pub(crate) inputs: &'a [View<'b, &'b CpuBuffer>],
     /// For an [`Update`], its targets.
@@ -64,7 +65,7 @@ pub(crate) struct GpuIo<'a> {
     pub(crate) outputs: &'a [View<'a, &'a GpuBuffer>],
 }
 
-/// A buffer and the description of what it holds.
+/// A buffer and the spec of its contents.
 pub(crate) struct View<'a, B> {
     pub(crate) spec: &'a Spec,
     pub(crate) data: B,
@@ -72,26 +73,26 @@ pub(crate) struct View<'a, B> {
 
 impl<'a> View<'a, &'a CpuBuffer> {
     /// The elements.
-    pub(crate) fn of<T: Element>(&self) -> &'a [T] {
-        self.data.of()
+    pub(crate) fn as_slice<T: Element>(&self) -> &'a [T] {
+        self.data.as_slice()
     }
 }
 
 impl View<'_, &mut CpuBuffer> {
     /// The elements.
-    pub(crate) fn of_mut<T: Element>(&mut self) -> &mut [T] {
-        self.data.of_mut()
+    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        self.data.as_mut_slice()
     }
 }
 
 impl<'a> View<'a, &'a GpuBuffer> {
-    /// All of it, as a launch over elements binds it.
+    /// The whole buffer and its element type, for [`Elements`](crate::gpu::Elements).
     pub(crate) fn elements(&self) -> (Binding<'a>, DType) {
         (self.data.all(), self.spec.dtype())
     }
 }
 
-/// Run `kernel` on the device its inputs share. Records nothing.
+/// Run `kernel` on the device of its inputs. Does not add to the graph.
 pub(crate) fn run<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
     let outputs = kernel.outputs(&specs)?;
@@ -103,22 +104,22 @@ pub(crate) fn run_one<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Tenso
     Ok(run(kernel, inputs)?.swap_remove(0))
 }
 
-/// [`run`] a kernel with what backward needs: its results, and its extras.
-pub(crate) fn run_with_extras<K: Kernel>(
+/// [`run`] a kernel for backward: its results, and what it saves besides.
+pub(crate) fn run_saving<K: Kernel>(
     kernel: &K,
     inputs: &[&Tensor],
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
     let mut outputs = kernel.outputs(&specs)?;
     let results = outputs.len();
-    outputs.extend(kernel.extras(&outputs));
+    outputs.extend(kernel.saved_specs(&outputs));
     let mut outputs = launch(kernel, inputs, outputs)?;
-    let extras = outputs.split_off(results);
-    Ok((outputs, extras))
+    let saved = outputs.split_off(results);
+    Ok((outputs, saved))
 }
 
-/// Change `targets` on the device that all tensors share. A target whose memory is also that of another
-/// tensor gets memory of its own first: others keep the values they had.
+/// Run a kernel that changes `targets` in place. A target that shares its memory with another
+/// tensor is copied first: the other tensor keeps its values.
 pub(crate) fn update<U: Update>(
     kernel: &U,
     inputs: &[&Tensor],
@@ -127,13 +128,13 @@ pub(crate) fn update<U: Update>(
     let op = kernel.name();
     let all = || inputs.iter().copied().chain(targets.iter().map(|t| &**t));
     let device = one_device(op, all())?.clone();
-    device.part(op, "", || {
+    device.span(op, "", || {
         targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
         match &device {
             Device::Cpu => {
                 let inputs = cpu_views(inputs);
                 let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
-                open_to_others(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut targets }))
+                isolated(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut targets }))
             }
             Device::Gpu(gpu) => {
                 let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
@@ -144,7 +145,7 @@ pub(crate) fn update<U: Update>(
 }
 
 impl Storage {
-    /// Memory of its own, with the same contents.
+    /// Copy the contents unless the memory is not shared.
     fn make_unique(&mut self, op: &'static str) -> Result<()> {
         match self {
             Storage::Cpu(data) => {
@@ -166,13 +167,13 @@ impl Storage {
 
 fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
     let device = one_device(kernel.name(), inputs.iter().copied())?;
-    device.part(kernel.name(), kernel.stage(), || match device {
+    device.span(kernel.name(), kernel.role(), || match device {
         Device::Cpu => on_cpu(kernel, inputs, specs),
         Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
     })
 }
 
-/// The device that all of the tensors, of which there is one at least, are on.
+/// The device of all tensors, of which there is at least one.
 fn one_device<'a>(
     op: &'static str,
     mut tensors: impl Iterator<Item = &'a Tensor>,
@@ -221,7 +222,7 @@ fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result
     let inputs = cpu_views(inputs);
     let mut outputs: Vec<_> =
         specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    open_to_others(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut outputs }))?;
+    isolated(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut outputs }))?;
     let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
     Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
 }
@@ -260,7 +261,7 @@ mod tests {
         }
 
         fn cpu(&self, io: CpuIo) -> Result<()> {
-            io.outputs[0].of_mut::<f32>().iter_mut().for_each(|x| *x += 1.0);
+            io.outputs[0].as_mut_slice::<f32>().iter_mut().for_each(|x| *x += 1.0);
             Ok(())
         }
 

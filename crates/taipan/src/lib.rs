@@ -36,10 +36,12 @@
 //! - [`Device::Cpu`], [`Device::gpu`], [`Device::best`]: where it is. In the program above,
 //!   `let device = Device::best()?;` is all that changes. See [`gpu`] for more.
 //! - [`linear`]: `φ(A·W + bias)` in one pass, with its whole backward pass; [`linear_recomputing`]
-//!   keeps less for it, [`linear_backward`] is the backward pass alone.
-//! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`], [`linear_cross_entropy`]: the ops of a
-//!   Mamba model, each with its gradient; [`selective_scan_step`] and [`Tensor::sample`] to decode with.
-//! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]: what to do with them.
+//!   saves less for it, [`linear_backward`] is the backward pass alone.
+//! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`],
+//!   [`linear_cross_entropy`]: the ops of a Mamba model, each with its gradient;
+//!   [`selective_scan_step`] and [`Tensor::sample`] for decoding.
+//! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]:
+//!   what to do with them.
 //! - [`CustomOp`]: operations of your own, on both devices, with their gradients.
 //! - [`profile()`]: where the time goes, op by op.
 //!
@@ -55,13 +57,13 @@ mod device;
 mod dtype;
 mod error;
 pub mod gpu;
+mod grad_mode;
 mod kernel;
 mod ops;
 pub mod optim;
 mod pool;
 pub mod profile;
 mod recompute;
-mod recording;
 #[cfg(test)]
 mod shaders;
 mod spec;

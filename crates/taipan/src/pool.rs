@@ -1,14 +1,14 @@
-//! Memory to be used again.
+//! A pool of memory to be reused.
 //!
-//! Fresh memory is slow: on the host it costs a page fault every 4 KiB, on a GPU a call to the
-//! driver. Dropped buffers therefore wait in a pool for the next one of their size. What is in use
-//! and what waits together stay within five quarters of what was once in use at the same time.
+//! New memory is slow: on the host it costs a page fault every 4 KiB, on a GPU a call to the
+//! driver. Dropped buffers therefore return to a pool, for the next buffer of their size. Buffers
+//! in use and idle ones together stay within 5/4 of the peak of those in use.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Buffers `B` waiting to be used again, by size. The unit of sizes is the owner's.
+/// Idle buffers `B`, by size. The owner chooses the unit of sizes.
 pub(crate) struct Pool<B> {
-    /// The latest behind the earlier, each with the time it came.
+    /// In the order of their return, each with its time.
     idle: BTreeMap<usize, VecDeque<(u64, B)>>,
     time: u64,
     cached: usize,
@@ -21,8 +21,8 @@ impl<B> Pool<B> {
         Pool { idle: BTreeMap::new(), time: 0, cached: 0, live: 0, peak: 0 }
     }
 
-    /// An idle buffer of this size, if there is one, and those that make room for a new one if
-    /// there is none: to be freed once no lock is held, since that can be slow.
+    /// An idle buffer of this size, if there is one; otherwise the buffers to free to make room for
+    /// a new one. The caller frees them without holding a lock, because that can be slow.
     pub(crate) fn take(&mut self, size: usize) -> (Option<B>, Vec<B>) {
         match self.idle.get_mut(&size).and_then(VecDeque::pop_back) {
             Some((_, found)) => {
@@ -34,13 +34,13 @@ impl<B> Pool<B> {
         }
     }
 
-    /// Another buffer is in use.
+    /// Count a new buffer as in use.
     pub(crate) fn count(&mut self, size: usize) {
         self.live += size;
         self.peak = self.peak.max(self.live);
     }
 
-    /// A buffer is no longer in use. What it displaces is to be freed.
+    /// Return a buffer. The caller frees the buffers that it displaces.
     pub(crate) fn give(&mut self, size: usize, buffer: B) -> Vec<B> {
         self.live -= size;
         self.cached += size;
@@ -49,17 +49,17 @@ impl<B> Pool<B> {
         self.trim(0)
     }
 
-    /// A buffer is no longer in use, and will not be again.
+    /// Count a buffer as freed.
     pub(crate) fn lose(&mut self, size: usize) {
         self.live -= size;
     }
 
-    /// What is in use, what waits, and the most that was in use at a time.
+    /// The sizes in use and idle, and the peak of those in use.
     pub(crate) fn usage(&self) -> (usize, usize, usize) {
         (self.live, self.cached, self.peak)
     }
 
-    /// All that waits, to be freed.
+    /// Remove all idle buffers, for the caller to free.
     pub(crate) fn clear(&mut self) -> Vec<B> {
         self.cached = 0;
         std::mem::take(&mut self.idle).into_values().flatten().map(|(_, buffer)| buffer).collect()
@@ -80,7 +80,7 @@ impl<B> Pool<B> {
     }
 }
 
-/// Sizes are rounded up by at most an eighth, so that neighbours can take each other's place.
+/// Sizes are rounded up by at most an eighth, so that buffers of similar sizes are interchangeable.
 pub(crate) fn size_class(size: usize) -> usize {
     let step = (size.next_power_of_two() / 16).max(1);
     size.next_multiple_of(step)

@@ -1,15 +1,15 @@
-//! Trading time for memory: forward keeps the inputs of a part of the graph alone.
+//! Activation checkpointing: only the inputs of a section of the graph are saved for backward.
 
-use crate::autograd::{backward_of, no_grad, record};
+use crate::autograd::{add_node, backward_of, no_grad};
 use crate::error::Result;
-use crate::recording;
+use crate::grad_mode;
 use crate::tensor::Tensor;
 
-/// `f(inputs)`, of which only `inputs` are kept for backward: it runs `f` once more, then
-/// differentiates it.
+/// `f(inputs)` with activation checkpointing: only `inputs` are saved for backward, which runs `f`
+/// again and then differentiates it.
 ///
-/// `f` must compute from what it is given alone: a tracked tensor that it captures gets no gradient.
-/// It must compute the same when it runs again.
+/// `f` must depend on its arguments only: a tracked tensor that it captures gets no gradient. It
+/// must compute the same values each time.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, recompute};
@@ -25,17 +25,17 @@ pub fn recompute<F>(inputs: &[&Tensor], f: F) -> Result<Vec<Tensor>>
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + 'static,
 {
-    let kept: Vec<Tensor> = inputs.iter().map(|input| input.detached()).collect();
+    let saved: Vec<Tensor> = inputs.iter().map(|input| input.detached()).collect();
     let needs: Vec<bool> = inputs.iter().map(|input| input.is_tracked()).collect();
-    let mut results = no_grad(|| f(&kept))?;
-    let rule = move |dys: &[Tensor]| {
+    let mut results = no_grad(|| f(&saved))?;
+    let backward = move |dys: &[Tensor]| {
         let leaf =
             |(tensor, needed): (Tensor, bool)| if needed { tensor.tracked() } else { tensor };
-        let leaves: Vec<Tensor> = kept.into_iter().zip(needs).map(leaf).collect();
-        let results = recording::set_for(true, || f(&leaves))?;
+        let leaves: Vec<Tensor> = saved.into_iter().zip(needs).map(leaf).collect();
+        let results = grad_mode::with(true, || f(&leaves))?;
         let mut grads = backward_of(results.into_iter().zip(dys.iter().cloned()))?;
         Ok(leaves.iter().map(|leaf| grads.take(leaf)).collect())
     };
-    record("recompute", inputs, &mut results, Box::new(rule));
+    add_node("recompute", inputs, &mut results, Box::new(backward));
     Ok(results)
 }

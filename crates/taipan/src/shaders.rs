@@ -1,5 +1,5 @@
-//! Every WGSL text that the crate can generate passes both compilers: naga, which wgpu uses, and tint,
-//! which is Chrome's and stricter.
+//! Every WGSL source that the crate can generate passes both compilers: naga, which wgpu uses, and
+//! tint, which is Chrome's and stricter.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::DType;
 use crate::ops::programs;
 
-/// The texts, each once, with a name for messages.
-fn texts() -> Vec<String> {
+/// The sources, without duplicates.
+fn sources() -> Vec<String> {
     let mut seen = HashSet::new();
     let mut all = programs(&[DType::F32, DType::F16, DType::U32]);
     all.extend(crate::optim::programs());
-    all.iter().map(|program| program.wgsl()).filter(|text| seen.insert(text.clone())).collect()
+    all.iter().map(|program| program.wgsl()).filter(|source| seen.insert(source.clone())).collect()
 }
 
 #[test]
@@ -20,14 +20,14 @@ fn naga_accepts_every_shader() {
     use wgpu::naga::front::wgsl;
     use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP;
-    let texts = texts();
-    assert!(texts.len() > 300, "{} texts", texts.len());
-    for text in texts {
-        let module = wgsl::parse_str(&text)
-            .unwrap_or_else(|error| panic!("{}\n{text}", error.emit_to_string(&text)));
+    let sources = sources();
+    assert!(sources.len() > 300, "{} sources", sources.len());
+    for source in sources {
+        let module = wgsl::parse_str(&source)
+            .unwrap_or_else(|error| panic!("{}\n{source}", error.emit_to_string(&source)));
         let mut validator = Validator::new(ValidationFlags::all(), capabilities);
         if let Err(error) = validator.validate(&module) {
-            panic!("{}\n{text}", error.emit_to_string(&text));
+            panic!("{}\n{source}", error.emit_to_string(&source));
         }
     }
 }
@@ -40,12 +40,12 @@ fn tint_accepts_every_shader() {
     }
     let directory = std::env::temp_dir().join(format!("taipan-shaders-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    for (i, text) in texts().into_iter().enumerate() {
-        // Chrome wants this line, naga does not know it; in browsers such programs are not used.
-        let subgroups = text.contains("subgroupBroadcast") || text.contains("subgroupAdd");
-        let text = if subgroups { format!("enable subgroups;\n{text}") } else { text };
+    for (i, source) in sources().into_iter().enumerate() {
+        // Chrome requires this line, naga does not support it; browsers do not use such programs.
+        let subgroups = source.contains("subgroupBroadcast") || source.contains("subgroupAdd");
+        let source = if subgroups { format!("enable subgroups;\n{source}") } else { source };
         let path = directory.join(format!("{i}.wgsl"));
-        std::fs::write(&path, &text).unwrap();
+        std::fs::write(&path, &source).unwrap();
         let out = Command::new("tint")
             .args(["--format", "wgsl", "-o", "/dev/null"])
             .arg(&path)

@@ -1,12 +1,12 @@
-//! What a tensor is, apart from its values: shape and element type.
+//! The spec of a tensor: shape and element type.
 
 use crate::DType;
 use crate::error::{Result, ensure};
 
-/// Dimensions a tensor can have.
+/// The most dimensions of a tensor.
 const RANK: usize = 64;
 
-/// A shape whose size is known to fit, and the type of the elements.
+/// A shape whose size does not overflow, and the type of the elements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spec {
     shape: Vec<usize>,
@@ -28,7 +28,7 @@ impl Spec {
         Ok(Self { shape: shape.to_vec(), dtype, len: shape.iter().product() })
     }
 
-    /// The same shape with other elements.
+    /// The same shape with another element type.
     pub(crate) fn with_dtype(&self, op: &'static str, dtype: DType) -> Result<Self> {
         Self::new(op, &self.shape, dtype)
     }
@@ -41,7 +41,7 @@ impl Spec {
         self.dtype
     }
 
-    /// How many elements.
+    /// The number of elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -96,7 +96,7 @@ fn a_graph_is_used_once() -> Result<()> {
     let h = x.exp()?;
     let (y, z) = (h.scale(2.0)?, h.scale(3.0)?);
     y.backward()?;
-    let used = |op: &str| format!("the graph behind {op} was used by an earlier backward");
+    let used = |op: &str| format!("the graph of {op} was used by an earlier backward");
     assert_eq!(reason(y.backward()), used("scale"));
     // What y and z share is used up, too.
     assert_eq!(reason(z.backward()), used("exp"));
@@ -218,7 +218,7 @@ fn a_deep_graph_is_differentiated_and_dropped() {
         let y = chain()?;
         assert_eq!(read(y.backward()?.of(&x)?), [1.0]);
         drop(y);
-        drop(chain()?); // never differentiated: what it kept is dropped with it
+        drop(chain()?); // never differentiated: what it saved is dropped with it
         Ok(())
     };
     thread::Builder::new().stack_size(128 << 10).spawn(run).unwrap().join().unwrap().unwrap();
@@ -268,7 +268,8 @@ fn a_graph_can_be_differentiated_in_another_thread() {
     assert_eq!(read(grads.of(&x).unwrap()), [6.0]);
 }
 
-/// A thread that waits for its pieces inside `no_grad` is given other tasks by rayon: those record.
+/// A thread that waits for rayon inside `no_grad` may run tasks of other callers: grad mode is
+/// enabled in those.
 #[test]
 fn no_grad_does_not_reach_other_tasks() {
     let x = Tensor::ones(&[200, 2000], DType::F32, &Device::Cpu).unwrap().tracked();

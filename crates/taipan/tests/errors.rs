@@ -191,8 +191,8 @@ struct Conv {
     x: Option<Tensor>,
     weight: Option<Tensor>,
     bias: Option<Tensor>,
-    window: Option<Tensor>,
-    starts: Option<Tensor>,
+    conv_state: Option<Tensor>,
+    seq_start: Option<Tensor>,
 }
 
 impl Conv {
@@ -202,8 +202,8 @@ impl Conv {
         let weight = self.weight.unwrap_or_else(|| zeros(&[3, 4]));
         causal_conv1d(&CausalConv1d {
             bias: self.bias.as_ref(),
-            window: self.window.as_ref(),
-            starts: self.starts.as_ref(),
+            conv_state: self.conv_state.as_ref(),
+            seq_start: self.seq_start.as_ref(),
             ..CausalConv1d::new(&x, &weight)
         })
     }
@@ -232,10 +232,10 @@ fn convolutions_of_shapes_that_do_not_fit() {
     );
     let bias = Conv { bias: Some(zeros(&[4])), ..Conv::default() };
     refuses(bias.run(), "causal_conv1d: bias is [4], expected [3]");
-    let window = Conv { window: Some(zeros(&[2, 4, 3])), ..Conv::default() };
-    refuses(window.run(), "causal_conv1d: the window is [2, 4, 3], expected [2, 3, 3]");
-    let starts = Conv { starts: Some(zeros_of(DType::U32, &[5, 2])), ..Conv::default() };
-    refuses(starts.run(), "causal_conv1d: starts is [5, 2], expected [2, 5]");
+    let conv_state = Conv { conv_state: Some(zeros(&[2, 4, 3])), ..Conv::default() };
+    refuses(conv_state.run(), "causal_conv1d: conv_state is [2, 4, 3], expected [2, 3, 3]");
+    let seq_start = Conv { seq_start: Some(zeros_of(DType::U32, &[5, 2])), ..Conv::default() };
+    refuses(seq_start.run(), "causal_conv1d: seq_start is [5, 2], expected [2, 5]");
 }
 
 #[test]
@@ -247,11 +247,11 @@ fn convolutions_of_mixed_types() {
     refuses(weight.run(), "causal_conv1d: the weight is f16, expected f32");
     let bias = Conv { bias: of(&[3]), ..Conv::default() };
     refuses(bias.run(), "causal_conv1d: bias is f16, expected f32");
-    let window = Conv { window: of(&[2, 3, 3]), ..Conv::default() };
-    refuses(window.run(), "causal_conv1d: the window is f16, expected f32");
+    let conv_state = Conv { conv_state: of(&[2, 3, 3]), ..Conv::default() };
+    refuses(conv_state.run(), "causal_conv1d: conv_state is f16, expected f32");
     for dtype in [DType::F32, DType::I64] {
-        let starts = Conv { starts: Some(zeros_of(dtype, &[2, 5])), ..Conv::default() };
-        refuses(starts.run(), &format!("causal_conv1d: starts is {dtype}, expected u32"));
+        let seq_start = Conv { seq_start: Some(zeros_of(dtype, &[2, 5])), ..Conv::default() };
+        refuses(seq_start.run(), &format!("causal_conv1d: seq_start is {dtype}, expected u32"));
     }
 }
 
@@ -480,7 +480,7 @@ fn backward() -> Result<()> {
     refuses(zeros(&[]).backward(), "backward: the tensor does not depend on any tracked tensor");
     let y = x.exp()?.sum()?;
     y.backward()?;
-    refuses(y.backward(), "backward: the graph behind sum was used by an earlier backward");
+    refuses(y.backward(), "backward: the graph of sum was used by an earlier backward");
     Ok(())
 }
 
@@ -520,8 +520,8 @@ struct Scanned {
     d: Option<Tensor>,
     delta_bias: Option<Tensor>,
     z: Option<Tensor>,
-    state: Option<Tensor>,
-    starts: Option<Tensor>,
+    initial_state: Option<Tensor>,
+    seq_start: Option<Tensor>,
 }
 
 impl Scanned {
@@ -535,8 +535,8 @@ impl Scanned {
             d: self.d.as_ref(),
             delta_bias: self.delta_bias.as_ref(),
             z: self.z.as_ref(),
-            state: self.state.as_ref(),
-            starts: self.starts.as_ref(),
+            initial_state: self.initial_state.as_ref(),
+            seq_start: self.seq_start.as_ref(),
             ..Scan::new(&u, &delta, &a_log, &b, &c)
         })
     }
@@ -565,11 +565,11 @@ fn scans_of_shapes_that_do_not_fit() {
     refuses(Scanned { delta_bias: wrong(&[1]), ..none() }, "delta_bias is [1], expected [3]");
     refuses(Scanned { z: wrong(&[2, 5, 4]), ..none() }, "z is [2, 5, 4], expected [2, 5, 3]");
     refuses(
-        Scanned { state: wrong(&[2, 4, 3]), ..none() },
-        "state is [2, 4, 3], expected [2, 3, 4]",
+        Scanned { initial_state: wrong(&[2, 4, 3]), ..none() },
+        "initial_state is [2, 4, 3], expected [2, 3, 4]",
     );
-    let starts = Some(zeros_of(DType::U32, &[5, 2]));
-    refuses(Scanned { starts, ..none() }, "starts is [5, 2], expected [2, 5]");
+    let seq_start = Some(zeros_of(DType::U32, &[5, 2]));
+    refuses(Scanned { seq_start, ..none() }, "seq_start is [5, 2], expected [2, 5]");
     let [u, delta] = [(); 2].map(|()| wrong(&[0, 1 << 52, 64]));
     let (a_log, rows) = (wrong(&[64, 256]), || wrong(&[0, 1 << 52, 256]));
     refuses(
@@ -592,8 +592,14 @@ fn scans_of_mixed_types() {
     refuses(Scanned { delta: half(&[2, 5, 3]), ..none() }, "delta is f16, expected f32");
     refuses(Scanned { b: half(&[2, 5, 4]), ..none() }, "b is f16, expected f32");
     refuses(Scanned { a_log: half(&[3, 4]), ..none() }, "a_log is f16, expected f32");
-    refuses(Scanned { state: half(&[2, 3, 4]), ..none() }, "state is f16, expected f32");
-    refuses(Scanned { starts: Some(zeros(&[2, 5])), ..none() }, "starts is f32, expected u32");
+    refuses(
+        Scanned { initial_state: half(&[2, 3, 4]), ..none() },
+        "initial_state is f16, expected f32",
+    );
+    refuses(
+        Scanned { seq_start: Some(zeros(&[2, 5])), ..none() },
+        "seq_start is f32, expected u32",
+    );
     // What belongs to the recurrence is in f32 for halves, too.
     let scan = Scanned {
         u: half(&[2, 5, 3]),
@@ -616,9 +622,9 @@ fn steps_of_a_scan() {
         selective_scan_step(&Scan { z: Some(&wrong), ..step }),
         "selective_scan_step: z is [2, 1, 3], expected 2 dimensions",
     );
-    let starts = zeros_of(DType::U32, &[2, 1]);
+    let seq_start = zeros_of(DType::U32, &[2, 1]);
     refuses(
-        selective_scan_step(&Scan { starts: Some(&starts), ..step }),
-        "selective_scan_step: starts are given, expected none: a step has no row",
+        selective_scan_step(&Scan { seq_start: Some(&seq_start), ..step }),
+        "selective_scan_step: seq_start is given, expected none for a single step",
     );
 }

@@ -147,11 +147,11 @@ fn selective_scan_and_its_gradients() -> Result<()> {
         let [u, delta, a_log, b, c] = ["u", "delta", "A_log", "B", "C"].map(|x| leaf(case, x));
         let names = ["D", "delta_bias", "z", "h0"];
         let [d, delta_bias, z, state] = names.map(|name| optional(case, name));
-        let (y, last) = selective_scan(&Scan {
+        let (y, final_state) = selective_scan(&Scan {
             d: d.as_ref(),
             delta_bias: delta_bias.as_ref(),
             z: z.as_ref(),
-            state: state.as_ref(),
+            initial_state: state.as_ref(),
             discretization: if case["rule"] == "euler" {
                 Discretization::Euler
             } else {
@@ -161,10 +161,10 @@ fn selective_scan_and_its_gradients() -> Result<()> {
             ..Scan::new(&u, &delta, &a_log, &b, &c)
         })?;
         expect(case, "y", &y);
-        expect(case, "last", &last);
+        expect(case, "last", &final_state);
         let mut loss = y.mul(&leaf(case, "dy").detached())?.sum()?;
-        if let Some(dlast) = optional(case, "dlast") {
-            loss = loss.add(&last.mul(&dlast.detached())?.sum()?)?;
+        if let Some(dfinal_state) = optional(case, "dlast") {
+            loss = loss.add(&final_state.mul(&dfinal_state.detached())?.sum()?)?;
         }
         let grads = loss.backward()?;
         for (name, x) in [("u", &u), ("delta", &delta), ("A_log", &a_log), ("B", &b), ("C", &c)] {
@@ -267,8 +267,8 @@ fn embedding_and_its_gradient() -> Result<()> {
     Ok(())
 }
 
-/// Transformers' whole mixer, the heart of a Mamba block, made of the ops above: its result, and the
-/// gradients of its input and of every weight.
+/// Transformers' whole mixer, the heart of a Mamba block, made of the ops above: its result, and
+/// the gradients of its input and of every weight.
 #[test]
 fn a_mamba_mixer_and_its_gradients() -> Result<()> {
     let cases = cases(include_str!("golden/mixer.json"));

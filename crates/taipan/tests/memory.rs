@@ -37,7 +37,7 @@ fn scratch(m: usize, k: usize, n: usize, dtype: DType) -> usize {
     rounded(right + sums + rayon::current_num_threads() * 2 * left)
 }
 
-/// Let the pool keep all that the following work drops: it keeps as much as was once in use.
+/// Raise the peak of the pool, so that it keeps all buffers that the following work drops.
 fn make_room() {
     drop((0..16).map(|_| randn(&[4096, 512], DType::F32)).collect::<Vec<_>>());
 }
@@ -60,7 +60,7 @@ fn forward_takes_its_result_and_a_block() {
     }
 }
 
-/// `pre` is kept for Gelu; apart from it, backward takes the gradients and blocks.
+/// `pre` is saved for Gelu; besides it, backward allocates the gradients and blocks.
 #[test]
 fn backward_takes_its_results_and_blocks() {
     let _alone = alone();
@@ -91,7 +91,7 @@ fn new_buffers(m: usize, n: usize, count: usize) -> usize {
     usage.taken / one
 }
 
-/// What a layer of `[m, k]` to `[m, n]` keeps for backward beside its inputs: how many `[m, n]`
+/// What a layer of `[m, k]` to `[m, n]` saves for backward besides its inputs: how many `[m, n]`
 /// buffers it takes, and how many of them come back when its result is dropped but its graph not.
 fn taken_and_released(activation: Activation, m: usize) -> Result<(usize, usize)> {
     const K: usize = 8;
@@ -102,7 +102,7 @@ fn taken_and_released(activation: Activation, m: usize) -> Result<(usize, usize)
     let one = m * N * 4;
     // The blocks of the product are smaller than a result, and in the pool or not.
     let taken = (usage.taken + one / 2) / one;
-    let loss = y.sum()?; // keeps nothing of y
+    let loss = y.sum()?; // saves nothing of y
     drop(y);
     let released = 4 - new_buffers(m, N, 4);
     loss.backward()?;
@@ -125,7 +125,7 @@ fn the_least_is_kept() -> Result<()> {
     Ok(())
 }
 
-/// Without a gradient to compute, nothing is kept: `pre` is not even made.
+/// Without a gradient to compute, nothing is saved: `pre` is not even computed.
 #[test]
 fn untracked_keeps_nothing() {
     let _alone = alone();
@@ -141,7 +141,7 @@ fn untracked_keeps_nothing() {
     drop(y);
 }
 
-/// Recomputing keeps nothing of the result's size: neither `pre` nor the result.
+/// Recomputing saves nothing of the result's size: neither `pre` nor the result.
 #[test]
 fn recomputing_keeps_the_inputs_only() -> Result<()> {
     let _alone = alone();
@@ -157,7 +157,7 @@ fn recomputing_keeps_the_inputs_only() -> Result<()> {
     Ok(())
 }
 
-/// What a used graph kept comes back, while its result lives on.
+/// What a used graph saved is freed while its result still lives.
 #[test]
 fn backward_frees_what_was_kept() -> Result<()> {
     let _alone = alone();

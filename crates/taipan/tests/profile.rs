@@ -1,18 +1,18 @@
-//! Profiles of what the CPU does. Those of a GPU are in `gpu`.
+//! Profiles of the CPU. Those of a GPU are in `gpu`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use taipan::profile::{Clock, Part, Profile};
+use taipan::profile::{Clock, Profile, Span};
 use taipan::{Activation, DType, Device, Result, Scan, Tensor, linear, profile, selective_scan};
 
 fn randn(shape: &[usize], seed: u64) -> Tensor {
     Tensor::randn(shape, seed, DType::F32, &Device::Cpu).unwrap()
 }
 
-/// How often each part was called, by name.
+/// The number of calls of each span, by name.
 fn calls(profile: &Profile) -> BTreeMap<&str, usize> {
-    profile.parts.iter().map(|part| (part.name.as_str(), part.calls)).collect()
+    profile.spans.iter().map(|span| (span.name.as_str(), span.calls)).collect()
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn kernels_are_counted_under_their_names() -> Result<()> {
         ("linear: grad_pre", 1),
         ("selective_scan", 1),
         ("selective_scan: backward", 1),
-        // The upstream of the last states, which nobody used.
+        // The upstream of the final state, which is not used.
         ("zeros", 1),
     ];
     assert_eq!(calls(&profile), BTreeMap::from(expected));
@@ -48,7 +48,7 @@ fn kernels_are_counted_under_their_names() -> Result<()> {
 }
 
 #[test]
-fn values_are_made_and_read_in_parts_too() -> Result<()> {
+fn creating_and_reading_tensors_are_spans() -> Result<()> {
     let (sum, profile) = profile(|| {
         let x = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?;
         let noise = randn(&[2], 1);
@@ -60,9 +60,9 @@ fn values_are_made_and_read_in_parts_too() -> Result<()> {
     Ok(())
 }
 
-/// Far from the bound of 95 % that a training step keeps: other programs may run meanwhile.
+/// The bound is far below the 95 % of a training step: other programs may run at the same time.
 #[test]
-fn parts_are_sorted_and_most_of_the_total_but_not_more() -> Result<()> {
+fn spans_are_sorted_and_add_up_to_most_of_the_total() -> Result<()> {
     let (x, w) = (randn(&[512, 512], 1), randn(&[512, 512], 2).tracked());
     let (grads, profile) = profile(|| {
         let mut y = x.clone();
@@ -72,17 +72,17 @@ fn parts_are_sorted_and_most_of_the_total_but_not_more() -> Result<()> {
         y.mean()?.backward()
     });
     grads?;
-    let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+    let sum: Duration = profile.spans.iter().map(|span| span.time).sum();
     assert_eq!(profile.rest(), profile.total - sum, "the sum is at most the total");
     assert!(sum > profile.total.mul_f64(0.8), "{profile}");
-    assert!(profile.parts.is_sorted_by(|a, b| a.time >= b.time), "{profile}");
+    assert!(profile.spans.is_sorted_by(|a, b| a.time >= b.time), "{profile}");
     Ok(())
 }
 
-/// The outer part of a call, an op that is made of others, and an error: nothing is counted twice,
-/// nothing stays open.
+/// An op that fails, and one that fails before it runs: nothing is counted twice, and
+/// no span stays open.
 #[test]
-fn an_op_that_fails_is_a_part_like_any_other() {
+fn an_op_that_fails_is_a_span() {
     let (x, y) = (randn(&[3, 4], 1), randn(&[3, 4], 2));
     let table = randn(&[2, 4], 3);
     let beyond = Tensor::new(&[5u32], &[1], &Device::Cpu).unwrap();
@@ -95,7 +95,7 @@ fn an_op_that_fails_is_a_part_like_any_other() {
 }
 
 #[test]
-fn a_profile_within_a_profile_is_part_of_both() -> Result<()> {
+fn nested_profiles_both_count() -> Result<()> {
     let x = randn(&[100], 1);
     let (inner, outer) = profile(|| {
         x.exp().unwrap();
@@ -106,13 +106,13 @@ fn a_profile_within_a_profile_is_part_of_both() -> Result<()> {
     assert_eq!(calls(&inner), BTreeMap::from([("exp", 1), ("log", 1)]));
     assert_eq!(calls(&outer), BTreeMap::from([("exp", 2), ("log", 2)]));
     assert!(inner.total <= outer.total);
-    let sum: Duration = outer.parts.iter().map(|part| part.time).sum();
+    let sum: Duration = outer.spans.iter().map(|span| span.time).sum();
     assert!(sum <= outer.total);
     Ok(())
 }
 
 #[test]
-fn what_is_outside_or_on_another_thread_is_not_counted() -> Result<()> {
+fn ops_outside_or_on_another_thread_are_not_counted() -> Result<()> {
     let x = randn(&[100], 1);
     x.log()?;
     let (y, first) = profile(|| {
@@ -126,7 +126,7 @@ fn what_is_outside_or_on_another_thread_is_not_counted() -> Result<()> {
     Ok(())
 }
 
-/// A thread that waits for its pieces is given other tasks by rayon: those are none of its profile.
+/// A thread that waits for rayon may run tasks of other callers, which its profile must not count.
 #[test]
 fn other_tasks_of_the_pool_are_not_counted() {
     let x = randn(&[200, 2000], 1);
@@ -161,20 +161,20 @@ fn a_panic_ends_a_profile() -> Result<()> {
 
 #[test]
 fn a_profile_prints_as_a_table() {
-    let part = |name: &str, calls, micros| {
+    let span = |name: &str, calls, micros| {
         let time = Duration::from_micros(micros);
-        Part { name: name.into(), calls, time }
+        Span { name: name.into(), calls, time }
     };
-    let parts = vec![part("selective_scan: backward", 4, 7_500), part("linear", 120, 2_000)];
+    let spans = vec![span("selective_scan: backward", 4, 7_500), span("linear", 120, 2_000)];
     let total = Duration::from_millis(10);
-    let profile = Profile { total, parts, gpu_clock: Some(Clock::Device) };
+    let profile = Profile { total, spans, gpu_clock: Some(Clock::Device) };
     let expected = "\
 total: 10.000 ms; kernels by the GPU's clock
-part                       calls          ms   share
+span                       calls          ms   share
 selective_scan: backward       4       7.500   75.0%
 linear                       120       2.000   20.0%
 between the ops                        0.500    5.0%";
     assert_eq!(profile.to_string(), expected);
-    let nothing = Profile { total: Duration::ZERO, parts: Vec::new(), gpu_clock: None };
+    let nothing = Profile { total: Duration::ZERO, spans: Vec::new(), gpu_clock: None };
     assert!(nothing.to_string().ends_with("   0.0%"), "{nothing}");
 }

@@ -1,5 +1,5 @@
-//! How much memory the selective scan takes, counted by the allocator itself. In a process of its own:
-//! what other tests leave in the pool would not be counted.
+//! The memory of the selective scan, counted by the allocator. In a process of its own: buffers
+//! that other tests leave in the pool would not be counted.
 
 #[path = "harness/allocator.rs"]
 mod allocator;
@@ -7,13 +7,13 @@ mod allocator;
 use allocator::usage;
 use taipan::{DType, Device, Scan, Tensor, selective_scan};
 
-/// Of a batch of sequences: all states together would be 400 MB.
+/// `[b, l, d, n]`: all states together would be 400 MB.
 const SIZES: [usize; 4] = [4, 1024, 1536, 16];
 
-/// Beside the inputs and the output, at most 120 MB are used at a time: the gradients, one state in 16, and
-/// sums.
+/// Besides the inputs and the output, at most 120 MB are used at a time: the gradients, one state
+/// in 16, and partial sums.
 #[test]
-fn states_are_never_held() {
+fn states_are_never_materialised() {
     let [b, l, d, n] = SIZES;
     let full = |shape: &[usize], value| {
         Tensor::full(shape, value, DType::F32, &Device::Cpu).unwrap().tracked()

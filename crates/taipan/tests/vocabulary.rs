@@ -1,5 +1,5 @@
-//! How much memory the loss of a large vocabulary takes, counted by the allocator itself. In a process of
-//! its own: what other tests leave in the pool would not be counted.
+//! How much memory the loss of a large vocabulary takes, counted by the allocator itself. In a
+//! process of its own: what other tests leave in the pool would not be counted.
 
 #[path = "harness/allocator.rs"]
 mod allocator;
@@ -18,9 +18,10 @@ fn rounded(bytes: usize) -> usize {
     bytes + bytes / 8
 }
 
-/// Beside inputs, result and gradients, at most 64 MB are used at a time. What more channels would take is
-/// subtracted from the bound: for `dx` twice the size of `x`, for `Weight::kn` a block of `dw` in its own
-/// type, and for the products blocks of 6 MiB, of which few channels do not need all.
+/// Beside inputs, result and gradients, at most 64 MB are used at a time. What more channels would
+/// take is subtracted from the bound: for `dx` twice the size of `x`, for `Weight::kn` a block of
+/// `dw` in its own type, and for the products blocks of 6 MiB, of which few channels do not need
+/// all.
 #[test]
 fn logits_are_never_held() {
     let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7919 % V as u32).collect();

@@ -148,8 +148,8 @@ impl Layer {
         let z = linear(&u, Weight::nk(&self.in_z), bias(1), Activation::None)?;
         let (x, window) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_deref(),
-            window: before.map(|before| &before.window),
-            starts,
+            conv_state: before.map(|before| &before.window),
+            seq_start: starts,
             activation: Activation::Silu,
             ..CausalConv1d::new(&x, &self.conv)
         })?;
@@ -161,8 +161,8 @@ impl Layer {
             d: Some(&self.skip),
             delta_bias: Some(&self.dt_bias),
             z: Some(&z),
-            state: before.map(|before| &before.state),
-            starts,
+            initial_state: before.map(|before| &before.state),
+            seq_start: starts,
             ..Scan::new(&x, &delta, &self.a_log, &b, &c)
         })?;
         let hidden = linear(&y, Weight::nk(&self.out), self.out_bias.as_deref(), Activation::None)?;

@@ -1,4 +1,4 @@
-//! On a GPU, against kernels as one writes them first: in 16×16 tiles, and without tiles.
+//! On a GPU, against naive kernels: in 16×16 tiles, and without tiles.
 
 use taipan::gpu::Gpu;
 use taipan::wgpu::util::DeviceExt;
@@ -16,7 +16,7 @@ pub fn run(options: &Options, gpu: &Gpu) -> Result<()> {
     overhead(options, gpu)
 }
 
-/// Forward and backward with gelu against the yardsticks' plain product.
+/// Forward and backward with gelu against the plain product of the baselines.
 fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 3]) -> Result<()> {
     let device = Device::Gpu(gpu.clone());
     let [m, k, n] = sizes;
@@ -27,8 +27,8 @@ fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 3]) -> Result<()> {
     let layer = Layer::new(sizes, DType::F32, &device)?;
     let tile16 = Yardstick::new(gpu, include_str!("tile16.wgsl"), &layer, sizes)?;
     let untiled = Yardstick::new(gpu, include_str!("untiled.wgsl"), &layer, sizes)?;
-    for yardstick in [&tile16, &untiled] {
-        yardstick.check(&layer)?;
+    for baseline in [&tile16, &untiled] {
+        baseline.check(&layer)?;
     }
     let ms = race(&mut [
         tile16.contender(),
@@ -61,7 +61,7 @@ fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 3]) -> Result<()> {
     Ok(())
 }
 
-/// What recording costs: the time of this thread for an op on tiny tensors.
+/// The cost of a launch on the host: the time of this thread for an op on tiny tensors.
 fn overhead(options: &Options, gpu: &Gpu) -> Result<()> {
     const OPS: usize = 1000;
     let device = Device::Gpu(gpu.clone());
@@ -90,7 +90,7 @@ fn overhead(options: &Options, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// A kernel as one writes it first.
+/// A naive kernel.
 struct Yardstick<'a> {
     gpu: &'a Gpu,
     pipeline: wgpu::ComputePipeline,
@@ -160,13 +160,13 @@ impl<'a> Yardstick<'a> {
         Box::new(|| Box::new(|| self.run()))
     }
 
-    /// It computes what taipan computes.
+    /// Check that it computes the same as taipan.
     fn check(&self, layer: &Layer) -> Result<()> {
         self.run();
         let expected = layer.x.matmul(&layer.w)?.read_blocking::<f32>()?;
         let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3;
         let y = self.y.read_blocking::<f32>()?;
-        assert!(y.iter().zip(&expected).all(close), "a yardstick computes something else");
+        assert!(y.iter().zip(&expected).all(close), "a baseline computes something else");
         Ok(())
     }
 }

@@ -139,8 +139,8 @@ pub fn race_by(clock: fn() -> f64, contenders: &mut [Contender]) -> Vec<f64> {
     best
 }
 
-/// The time this thread has spent computing, in milliseconds; where the system does not say, the time
-/// that has passed.
+/// The time this thread has spent computing, in milliseconds; where the system does not say, the
+/// time that has passed.
 pub fn cpu_ms() -> f64 {
     #[cfg(unix)]
     {

@@ -54,8 +54,11 @@ fn step(options: &Options, clock: fn() -> f64) -> Result<()> {
         Box::new(|| {
             let mut state = state.clone();
             for _ in 0..STEPS {
-                let scan =
-                    Scan { state: Some(&state), z: Some(&z), ..inputs.scan(Discretization::Euler) };
+                let scan = Scan {
+                    initial_state: Some(&state),
+                    z: Some(&z),
+                    ..inputs.scan(Discretization::Euler)
+                };
                 let scan = Scan { u: &u, delta: &delta, b: &b, c: &c, ..scan };
                 state = selective_scan_step(&scan).expect("a step").1;
             }

@@ -1,4 +1,4 @@
-//! On a GPU, against the scan as one writes it first: an invocation for each state walks through time.
+//! On a GPU, against a naive baseline: a sequential scan by one invocation for each state.
 
 use taipan::gpu::Gpu;
 use taipan::wgpu::util::DeviceExt;
@@ -20,16 +20,16 @@ fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 4]) -> Result<()> {
         options.report(&Row { op, shape, dtype, ms, baseline, baseline_ms });
     };
     let inputs = Inputs::new(sizes, DType::F32, &device)?;
-    let yardstick = Yardstick::new(gpu, &inputs, sizes)?;
-    yardstick.check(&inputs)?;
+    let sequential = SequentialScan::new(gpu, &inputs, sizes)?;
+    sequential.check(&inputs)?;
     let ms = race(&mut [
-        yardstick.contender(FORWARD),
+        sequential.contender(FORWARD),
         inputs.forward(Discretization::Euler),
-        yardstick.contender(FORWARD + BACKWARD),
+        sequential.contender(FORWARD + BACKWARD),
         inputs.forward_backward(Discretization::Euler),
     ]);
-    report("scan.forward", DType::F32, ms[1], "yardstick", ms[0]);
-    report("scan.forward_backward", DType::F32, ms[3], "yardstick", ms[2]);
+    report("scan.forward", DType::F32, ms[1], "sequential", ms[0]);
+    report("scan.forward_backward", DType::F32, ms[3], "sequential", ms[2]);
     if device.supports(DType::F16) {
         let half = Inputs::new(sizes, DType::F16, &device)?;
         let ms = race(&mut [
@@ -44,24 +44,24 @@ fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 4]) -> Result<()> {
     Ok(())
 }
 
-/// How many of the kernels are the forward pass, and how many follow in the backward pass.
+/// The number of kernels of the forward pass, and of the backward pass after them.
 const FORWARD: usize = 3;
 const BACKWARD: usize = 7;
 
-/// Kernels as one writes them first.
-struct Yardstick<'a> {
+/// The baseline: naive kernels.
+struct SequentialScan<'a> {
     gpu: &'a Gpu,
     kernels: Vec<(wgpu::ComputePipeline, wgpu::BindGroup, u32)>,
-    /// The output, and then the gradients of `u`, `delta`, `a_log`, `b`, `c`, `d`, `delta_bias` and `z`.
+    /// The output, and the gradients of `u`, `delta`, `a_log`, `b`, `c`, `d`, `delta_bias` and `z`.
     results: [Tensor; 9],
 }
 
-impl<'a> Yardstick<'a> {
+impl<'a> SequentialScan<'a> {
     fn new(gpu: &'a Gpu, inputs: &Inputs, [b, l, d, n]: [usize; 4]) -> Result<Self> {
         let device = gpu.device();
         let module = wgpu::ShaderModuleDescriptor {
             label: None,
-            source: wgpu::ShaderSource::Wgsl(include_str!("yardstick.wgsl").into()),
+            source: wgpu::ShaderSource::Wgsl(include_str!("sequential_scan.wgsl").into()),
         };
         // SAFETY: the kernels stay within their buffers. Without wgpu's checks, as taipan's own.
         let module = unsafe {
@@ -105,7 +105,7 @@ impl<'a> Yardstick<'a> {
             &ddelta_bias,
             &dz,
         ];
-        // The entry point, the bindings it uses, and how many invocations it needs.
+        // The entry point, its bindings, and the number of invocations.
         let kernels: [(&str, &[usize], usize); FORWARD + BACKWARD] = [
             ("step_sizes", &[2, 7, 10], b * l * d),
             ("states", &[1, 3, 4, 10, 11], b * d * n),
@@ -144,7 +144,7 @@ impl<'a> Yardstick<'a> {
         });
         let kernels = kernels.into_iter().collect::<Result<_>>()?;
         let results = [out, du, ddelta, da_log, db, dc, dskip, ddelta_bias, dz];
-        Ok(Yardstick { gpu, kernels, results })
+        Ok(SequentialScan { gpu, kernels, results })
     }
 
     /// Run the first `count` kernels.
@@ -165,7 +165,7 @@ impl<'a> Yardstick<'a> {
         Box::new(move || Box::new(move || self.run(count)))
     }
 
-    /// It computes what taipan computes.
+    /// Check that it computes the same as taipan.
     fn check(&self, inputs: &Inputs) -> Result<()> {
         wait(inputs.u.device());
         self.run(FORWARD + BACKWARD);
@@ -184,7 +184,10 @@ impl<'a> Yardstick<'a> {
             let (got, want) = (got.read_blocking::<f32>()?, want.read_blocking::<f32>()?);
             let largest = want.iter().fold(0f32, |most, x| most.max(x.abs()));
             let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 * largest;
-            assert!(got.iter().zip(&want).all(close), "the yardstick computes something else");
+            assert!(
+                got.iter().zip(&want).all(close),
+                "the sequential scan computes something else"
+            );
         }
         Ok(())
     }

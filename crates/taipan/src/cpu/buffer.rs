@@ -34,17 +34,17 @@ impl CpuBuffer {
     /// A copy of `data`.
     pub(crate) fn from_slice<T: Element>(op: &'static str, data: &[T]) -> Result<Self> {
         let mut buffer = Self::scratch(op, size_of_val(data))?;
-        buffer.of_mut().copy_from_slice(data);
+        buffer.as_mut_slice().copy_from_slice(data);
         Ok(buffer)
     }
 
     /// The contents as elements.
-    pub(crate) fn of<T: Element>(&self) -> &[T] {
+    pub(crate) fn as_slice<T: Element>(&self) -> &[T] {
         bytemuck::cast_slice(self.bytes())
     }
 
     /// The contents as elements.
-    pub(crate) fn of_mut<T: Element>(&mut self) -> &mut [T] {
+    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 

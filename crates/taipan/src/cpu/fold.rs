@@ -1,16 +1,16 @@
-//! Sums and maxima of slices, in an order that depends on nothing but their length.
+//! Sums and maxima of slices, in an order that depends on their length only.
 
 use super::isa::vectorized;
 use crate::dtype::Real;
 
-/// Partial sums kept side by side, for the vector units.
+/// Partial sums computed in parallel by the vector units.
 pub(crate) const LANES: usize = 32;
 
 /// The sum; the error grows with the logarithm of the length.
 pub(crate) fn sum<A: Real>(x: &[A]) -> A {
     const LEAF: usize = 1024;
     match x.len() {
-        // Not worth the lanes.
+        // Too short for lanes.
         0..8 => return x.iter().fold(A::ZERO, |sum, x| sum + *x),
         8..=LEAF => return sum_by_lanes(x),
         _ => {}
@@ -28,11 +28,11 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
     }
 }
 
-/// Elements of a row that is given block by block.
+/// Elements of a block of [`first_largest`].
 pub(crate) const BLOCK: usize = 1024;
 
-/// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets `x` to
-/// the elements from `i` on. −∞ and 0, if there are none.
+/// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets
+/// `x` to the elements from `i` on. −∞ and 0 for an empty row.
 pub(crate) fn first_largest<A: Real>(
     len: usize,
     mut block: impl FnMut(usize, &mut [A]),
@@ -52,7 +52,7 @@ pub(crate) fn first_largest<A: Real>(
     found
 }
 
-/// `Σ a·b` of two slices of one length; the error grows as that of [`sum`].
+/// `Σ a·b` of two slices of the same length; the error grows as that of [`sum`].
 pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
     const LEAF: usize = 4096;
     if a.len() <= LEAF {
@@ -65,12 +65,12 @@ pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
 /// The larger; NaN if either is.
 #[inline(always)]
 pub(crate) fn larger<A: Real>(a: A, b: A) -> A {
-    // A NaN compares with nothing: it is taken when new and stays when held.
+    // Comparisons with NaN are false: a new NaN is taken, and an old one stays.
     #[allow(clippy::eq_op)]
     if b > a || b != b { b } else { a }
 }
 
-/// The sum of the lanes, a power of two of them, joined by halves.
+/// The sum of the lanes, whose number is a power of two, by halves.
 #[inline(always)]
 pub(crate) fn join<A: Real, const N: usize>(mut lanes: [A; N]) -> A {
     let mut width = N / 2;

@@ -13,7 +13,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
     const FMA: bool;
 }
 
-/// What every processor of the compilation target has.
+/// The instructions that every processor of the compilation target has.
 #[derive(Clone, Copy)]
 pub(crate) struct Baseline;
 impl Isa for Baseline {
@@ -54,7 +54,7 @@ thread_local! {
 }
 
 impl Level {
-    /// The sets this processor has, slowest first.
+    /// The sets that this processor supports, slowest first.
     pub(crate) fn available() -> Vec<Level> {
         #[allow(unused_mut)]
         let mut levels = vec![Level::Baseline];
@@ -104,7 +104,7 @@ impl Level {
         })
     }
 
-    /// Run `f`, in whose thread this set, one of [`Level::available`], is the one in use.
+    /// Run `f` with this set, one of [`Level::available`], on the current thread.
     #[cfg(test)]
     pub(crate) fn while_in_use<R>(self, f: impl FnOnce() -> R) -> R {
         let before = IN_USE.replace(Some(self));
@@ -113,7 +113,7 @@ impl Level {
         result
     }
 
-    /// The name `TAIPAN_ISA` takes.
+    /// Its name in `TAIPAN_ISA`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Level::Baseline => "baseline",
@@ -125,8 +125,9 @@ impl Level {
     }
 }
 
-/// Functions whose loops are compiled for every instruction set. Their first type parameter, `I: Isa`, is the
-/// set in use, which callers do not name; a constant among the parameters comes behind a semicolon. What they call must be `#[inline(always)]`: anything else is compiled
+/// Functions whose loops are compiled for every instruction set. Their first type parameter,
+/// `I: Isa`, is the set in use, which callers do not name; a constant among the parameters follows
+/// a semicolon. Functions that they call must be `#[inline(always)]`: otherwise these are compiled
 /// for the baseline only.
 macro_rules! vectorized {
     ($(

@@ -1,4 +1,5 @@
-//! The CPU: memory, threads, instruction sets, vector math and the matrix product. It knows no op.
+//! The CPU: memory, threads, instruction sets, vector math and the matrix product. Independent of
+//! the ops.
 
 pub(crate) mod buffer;
 pub(crate) mod fold;

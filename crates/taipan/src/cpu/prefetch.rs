@@ -1,6 +1,6 @@
-//! Memory asked for before it is needed.
+//! Software prefetching.
 
-/// Begin to bring `data` into the cache. Only a hint: it changes nothing but time.
+/// Start loading `data` into the cache. Only a hint.
 #[inline(always)]
 pub(crate) fn prefetch<T>(data: &[T]) {
     #[cfg(target_arch = "x86_64")]
@@ -14,7 +14,7 @@ pub(crate) fn prefetch<T>(data: &[T]) {
     let _ = data;
 }
 
-/// The same for what is needed only after a while: the first level of the cache keeps what it has.
+/// The same for data that is needed later: into the second-level cache, not the first.
 #[inline(always)]
 pub(crate) fn prefetch_for_later<T>(data: &[T]) {
     #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,12 @@
 //! Threefry-2x32 with 20 rounds (Salmon and others, 2011): random bits from a key and a counter. It
-//! adds, rotates and xors words of 32 bits, so that loops over it vectorise and every device gives the
-//! same bits: `gpu/threefry.wgsl` is the same function.
+//! adds, rotates and xors words of 32 bits, so that loops over it vectorise and every device gives
+//! the same bits: `gpu/threefry.wgsl` is the same function.
 
 /// 64 random bits. With one key, different counters give different bits.
 #[inline(always)]
 pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     let keys = [key[0], key[1], 0x1bd1_1bda ^ key[0] ^ key[1]];
-    // Four rounds, then a part of the key.
+    // Four rounds, then words of the key.
     let rounds = |[mut x0, mut x1]: [u32; 2], rotations: [u32; 4], i: usize| {
         for rotation in rotations {
             x0 = x0.wrapping_add(x1);

@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 
 const OP: &str = "gpu";
 
-/// What of an adapter is used.
+/// Which limits and features of an adapter are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capabilities {
-    /// Its own limits and the optional features that kernels gain from.
+    /// Its own limits, and the optional features that kernels benefit from.
     #[default]
     Full,
     /// WebGPU's default limits and no optional feature: what every browser grants.
@@ -26,12 +26,12 @@ pub enum Capabilities {
 
 /// The adapters of this machine, in the order of their numbers. A browser shows one at most.
 pub async fn adapters() -> Vec<wgpu::Adapter> {
-    // One for all: what belongs to one instance is nothing to another, not even a mistake.
+    // A single instance: objects of one instance cannot be used with another.
     static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
     let instance = INSTANCE.get_or_init(|| {
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         descriptor.backends = Backends::PRIMARY;
-        // No validation layers: they are for those who write drivers.
+        // No validation layers: they are for driver development.
         descriptor.flags = wgpu::InstanceFlags::empty();
         wgpu::Instance::new(descriptor)
     });
@@ -66,9 +66,9 @@ impl Gpu {
         Gpu::new(device, queue, faults)
     }
 
-    /// The adapter `name`, or else the one that `TAIPAN_ADAPTER` names, or else the best that is not
-    /// software; with `TAIPAN_LIMITS=default` as a browser would offer it. The same adapter is the
-    /// same `Gpu` as long as somebody holds it.
+    /// The adapter `name`, or else the one that `TAIPAN_ADAPTER` names, or else the best that is
+    /// not software; with `TAIPAN_LIMITS=default` as a browser would offer it. The same adapter is
+    /// the same `Gpu` while a clone of it lives.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn find(name: Option<&str>) -> Result<Option<Gpu>> {
         static OPEN: Mutex<Vec<(String, Weak<super::Inner>)>> = Mutex::new(Vec::new());
@@ -96,7 +96,7 @@ impl Gpu {
     }
 }
 
-/// The number of the adapter to use; none where there is nothing but software.
+/// The number of the adapter to use; none if there are only software adapters.
 #[cfg(not(target_family = "wasm"))]
 fn choose(adapters: &[wgpu::Adapter], name: Option<&str>) -> Result<Option<usize>> {
     let variable = std::env::var("TAIPAN_ADAPTER").ok().filter(|name| !name.is_empty());

@@ -8,19 +8,19 @@ use std::task::{Poll, Waker};
 use wgpu::{BufferAddress, BufferUsages};
 
 use super::fault::scoped;
-use super::recorder::Place;
-use super::{Gpu, complaint, lock};
+use super::stream::BufferOffset;
+use super::{Gpu, index_errors, lock};
 use crate::Device;
 use crate::error::{Error, Result, ensure};
 use crate::pool::{Pool, size_class};
 
-/// The least a buffer holds: smaller ones would only multiply the size classes.
+/// The minimum size of a buffer: smaller ones would only add size classes.
 const LEAST: usize = 256;
 
-/// Transfers are cut into pieces of this many bytes, so that what they take on the way is bounded.
-const PIECE: usize = 64 << 20;
+/// Transfers are split into chunks of this many bytes, which bounds the staging memory.
+const CHUNK: usize = 64 << 20;
 
-/// What tensors' buffers can be used for.
+/// The usage of tensors' buffers.
 const USAGE: BufferUsages =
     BufferUsages::STORAGE.union(BufferUsages::COPY_SRC).union(BufferUsages::COPY_DST);
 
@@ -28,14 +28,14 @@ const USAGE: BufferUsages =
 pub(crate) struct GpuBuffer {
     device: Device,
     buffer: wgpu::Buffer,
-    /// Where it begins; not 0 for a part of another.
+    /// Where it begins; not 0 for a window of another buffer.
     offset: BufferAddress,
     bytes: usize,
-    /// The size it has in the pool; none if it belongs to somebody else.
+    /// Its size class in the pool; none if the pool does not own it.
     class: Option<usize>,
 }
 
-/// A part of a buffer, for a kernel to see.
+/// A window of a buffer, as a kernel binds it.
 #[derive(Clone, Copy)]
 pub(crate) struct Binding<'a> {
     pub(super) buffer: &'a wgpu::Buffer,
@@ -44,8 +44,8 @@ pub(crate) struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// Some of the items of so many bytes that it holds.
-    pub(crate) fn part(self, items: Range<usize>, bytes: usize) -> Self {
+    /// The window that holds a range of its items, of `bytes` each.
+    pub(crate) fn window(self, items: Range<usize>, bytes: usize) -> Self {
         let offset = self.offset + items.start as BufferAddress * bytes as BufferAddress;
         Binding { offset, bytes: padded(items.len() * bytes), ..self }
     }
@@ -54,7 +54,7 @@ impl Binding<'_> {
 /// All buffers of a GPU.
 pub(super) struct Buffers {
     tensors: Pool<wgpu::Buffer>,
-    /// What values are read back through; never mapped while it waits here.
+    /// Staging buffers for read-backs; never mapped while they are in the pool.
     staging: Pool<wgpu::Buffer>,
     allocations: u64,
 }
@@ -78,7 +78,7 @@ impl Buffers {
 }
 
 impl GpuBuffer {
-    /// A buffer that somebody else owns, of which the first `bytes` are a tensor's.
+    /// A buffer that the program owns, whose first `bytes` are a tensor.
     pub(crate) fn foreign(
         op: &'static str,
         gpu: &Gpu,
@@ -97,24 +97,24 @@ impl GpuBuffer {
         Ok(buffer)
     }
 
-    /// Some of the items of so many bytes that it holds, for launches while it lives. They begin
-    /// where a binding may.
-    pub(crate) fn part(&self, items: Range<usize>, bytes: usize) -> GpuBuffer {
-        let Binding { offset, .. } = self.all().part(items.clone(), bytes);
+    /// The window that holds a range of its items, of `bytes` each, for launches while it lives.
+    /// It must begin at the alignment of bindings.
+    pub(crate) fn window(&self, items: Range<usize>, bytes: usize) -> GpuBuffer {
+        let Binding { offset, .. } = self.all().window(items.clone(), bytes);
         let (device, buffer) = (self.device.clone(), self.buffer.clone());
         GpuBuffer { device, buffer, offset, bytes: items.len() * bytes, class: None }
     }
 
-    /// A copy of all of it.
+    /// A copy of the contents.
     pub(crate) fn copied(&self, op: &'static str) -> Result<GpuBuffer> {
         let gpu = self.gpu();
         let copy = gpu.scratch(op, self.bytes)?;
         let size = padded(self.bytes) as BufferAddress;
-        lock(&gpu.0.recorder).copy(&gpu.0, self.place(0), copy.place(0), size);
+        lock(&gpu.0.stream).copy(&gpu.0, self.at(0), copy.at(0), size);
         Ok(copy)
     }
 
-    /// Whether it is taipan's own, and not a part or somebody else's.
+    /// Whether it is owned by taipan: not a window, and not imported.
     pub(crate) fn is_pooled(&self) -> bool {
         self.class.is_some()
     }
@@ -128,13 +128,13 @@ impl GpuBuffer {
         &self.buffer
     }
 
-    /// All of it.
+    /// The whole buffer.
     pub(crate) fn all(&self) -> Binding<'_> {
         Binding { buffer: &self.buffer, offset: self.offset, bytes: padded(self.bytes) }
     }
 
-    /// So many bytes from its beginning.
-    pub(super) fn place(&self, at: usize) -> Place<'_> {
+    /// An offset in bytes.
+    pub(super) fn at(&self, at: usize) -> BufferOffset<'_> {
         (&self.buffer, self.offset + at as BufferAddress)
     }
 
@@ -145,30 +145,30 @@ impl GpuBuffer {
         }
     }
 
-    /// Copy the contents to the host. What kernels complained of comes along, in the same copy.
+    /// Copy the contents to the host. The same copy fetches device-side index errors.
     pub(crate) async fn read(&self, op: &'static str, out: &mut [u8]) -> Result<()> {
         const USAGE: BufferUsages = BufferUsages::MAP_READ.union(BufferUsages::COPY_DST);
         let gpu = self.gpu();
         gpu.check(op)?;
-        let most = gpu.most_bytes() - complaint::BYTES;
-        let step = PIECE.min(most / 4 * 4);
-        for (i, piece) in out.chunks_mut(step).enumerate() {
-            let size = padded(piece.len());
-            let (class, staging) = gpu.take(op, size + complaint::BYTES, USAGE)?;
+        let most = gpu.most_bytes() - index_errors::BYTES;
+        let step = CHUNK.min(most / 4 * 4);
+        for (i, chunk) in out.chunks_mut(step).enumerate() {
+            let size = padded(chunk.len());
+            let (class, staging) = gpu.take(op, size + index_errors::BYTES, USAGE)?;
             {
-                let mut recorder = lock(&gpu.0.recorder);
-                recorder.copy(&gpu.0, self.place(i * step), (&staging, 0), size as BufferAddress);
-                recorder.hand_over(&gpu.0, &staging, size as BufferAddress);
-                recorder.submit(&gpu.0);
+                let mut stream = lock(&gpu.0.stream);
+                stream.copy(&gpu.0, self.at(i * step), (&staging, 0), size as BufferAddress);
+                stream.take_index_errors(&gpu.0, &staging, size as BufferAddress);
+                stream.submit(&gpu.0);
             }
-            let mut complaints = [0; complaint::BYTES];
-            match gpu.read_mapped(op, &staging, [piece, &mut complaints]).await {
+            let mut index_errors = [0; index_errors::BYTES];
+            match gpu.read_mapped(op, &staging, [chunk, &mut index_errors]).await {
                 Ok(()) => {
                     gpu.give((class, staging), USAGE);
-                    gpu.hear(&complaints)?;
+                    gpu.check_index_errors(&index_errors)?;
                 }
                 Err(error) => {
-                    // It may be mapped, now or later: nobody uses it again.
+                    // It may be mapped, now or later: it does not return to the pool.
                     lock(&gpu.0.buffers).pool(USAGE).lose(class);
                     return Err(error);
                 }
@@ -197,22 +197,22 @@ impl Gpu {
         Ok(GpuBuffer { device, buffer, offset: 0, bytes, class: Some(class) })
     }
 
-    /// Copy from a buffer that can be mapped, once all that was submitted is done: two parts, the
-    /// second at the next whole word.
+    /// Copy from a staging buffer after all submitted work is done: first `out`, then, from the
+    /// next whole word on, `after`.
     async fn read_mapped(
         &self,
         op: &'static str,
         buffer: &wgpu::Buffer,
-        [out, behind]: [&mut [u8]; 2],
+        [out, after]: [&mut [u8]; 2],
     ) -> Result<()> {
         let middle = padded(out.len());
-        let size = (middle + behind.len()) as BufferAddress;
+        let size = (middle + after.len()) as BufferAddress;
         let (done, mapped) = callback();
         let asked = scoped(&self.0.device, wgpu::ErrorFilter::Validation, |_| {
             buffer.map_async(wgpu::MapMode::Read, ..size, done)
         });
         // Natively this completes the mapping; in a browser it does nothing, and the await yields
-        // to the browser until the mapping is there.
+        // to the browser until the buffer is mapped.
         let polled = self.0.device.poll(wgpu::PollType::wait_indefinitely());
         self.check(op)?;
         let fail = |why: String| Error::Device { op, why };
@@ -222,7 +222,7 @@ impl Gpu {
         self.check(op)?;
         let view = buffer.get_mapped_range(..size).map_err(|error| fail(error.to_string()))?;
         out.copy_from_slice(&view[..out.len()]);
-        behind.copy_from_slice(&view[middle..]);
+        after.copy_from_slice(&view[middle..]);
         drop(view);
         buffer.unmap();
         Ok(())
@@ -230,7 +230,7 @@ impl Gpu {
 
     /// A copy of `data`.
     pub(crate) fn upload(&self, op: &'static str, data: &[u8]) -> Result<GpuBuffer> {
-        self.part("upload", "", || {
+        self.span("upload", "", || {
             let target = self.scratch(op, data.len())?;
             self.write(op, &target, data)?;
             Ok(target)
@@ -238,12 +238,12 @@ impl Gpu {
     }
 
     fn write(&self, op: &'static str, target: &GpuBuffer, data: &[u8]) -> Result<()> {
-        // Writes come before all that is not yet submitted, some of which may still read what the
-        // buffer held before.
-        lock(&self.0.recorder).submit(&self.0);
-        for (i, piece) in data.chunks(PIECE).enumerate() {
-            let at = (i * PIECE) as BufferAddress;
-            let (whole, rest) = piece.split_at(piece.len() / 4 * 4);
+        // A write is executed before everything that is not submitted yet, some of which may still
+        // read the former contents of the buffer.
+        lock(&self.0.stream).submit(&self.0);
+        for (i, chunk) in data.chunks(CHUNK).enumerate() {
+            let at = (i * CHUNK) as BufferAddress;
+            let (whole, rest) = chunk.split_at(chunk.len() / 4 * 4);
             let mut last = [0; 4];
             last[..rest.len()].copy_from_slice(rest);
             scoped(&self.0.device, wgpu::ErrorFilter::Validation, |_| {
@@ -253,7 +253,7 @@ impl Gpu {
                 }
             })
             .map_err(|why| Error::Device { op, why })?;
-            if data.len() > PIECE {
+            if data.len() > CHUNK {
                 self.0.queue.submit([]);
                 let _ = self.0.device.poll(wgpu::PollType::wait_indefinitely());
             }
@@ -261,12 +261,12 @@ impl Gpu {
         // Otherwise the copy is part of the next submission.
         #[cfg(not(target_family = "wasm"))]
         if crate::profile::is_on() {
-            self.settle();
+            self.synchronize();
         }
         self.check(op)
     }
 
-    /// An error that names the limit if a tensor of this size is too large.
+    /// An error that names the limit if a buffer of this size is too large.
     fn ensure_size(&self, op: &'static str, bytes: usize) -> Result<()> {
         match self.most_bytes() {
             most if padded(bytes) > most => Err(self.too_large(op, bytes, "max_buffer_size", most)),
@@ -274,7 +274,7 @@ impl Gpu {
         }
     }
 
-    /// An error that names the limit if one launch cannot see that much.
+    /// An error that names the limit if a binding is too large.
     pub(super) fn ensure_bindable(&self, op: &'static str, binding: &Binding) -> Result<()> {
         const NAME: &str = "max_storage_buffer_binding_size";
         match self.0.limits.max_storage_buffer_binding_size {
@@ -297,12 +297,12 @@ impl Gpu {
         Error::Device { op, why }
     }
 
-    /// The most bytes a buffer has, in whole words.
+    /// The maximum size of a buffer, in whole words.
     fn most_bytes(&self) -> usize {
         usize::try_from(self.0.limits.max_buffer_size).unwrap_or(usize::MAX) / 4 * 4
     }
 
-    /// A buffer of at least this size, from the pool if there is one, and its size there.
+    /// A buffer of at least this size, from the pool if it has one, and its size class.
     fn take(
         &self,
         op: &'static str,
@@ -329,13 +329,13 @@ impl Gpu {
             .ok()
         };
         let buffer = create().or_else(|| {
-            // What waits in the pools may be in the way, and some of it in what is recorded.
+            // Free the idle buffers; pending commands may still hold some of them.
             let idle = {
                 let mut buffers = lock(&self.0.buffers);
                 [buffers.tensors.clear(), buffers.staging.clear()]
             };
             drop(idle);
-            lock(&self.0.recorder).submit(&self.0);
+            lock(&self.0.stream).submit(&self.0);
             let _ = self.0.device.poll(wgpu::PollType::wait_indefinitely());
             create()
         });
@@ -353,12 +353,12 @@ impl Gpu {
     }
 }
 
-/// Copies and bindings are whole numbers of words, and at least one.
+/// Copies and bindings are whole words, and at least one.
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(4).max(4)
 }
 
-/// A callback, and a future of what it is called with.
+/// A callback, and a future of its argument.
 fn callback<T: Send + 'static>() -> (impl FnOnce(T) + Send + 'static, impl Future<Output = T>) {
     let slot = Arc::new(Mutex::new((None::<T>, None::<Waker>)));
     let called = slot.clone();

@@ -1,4 +1,4 @@
-//! Compiled pipelines kept between runs, where the backend can: Vulkan.
+//! The cache of compiled pipelines on disk, for backends that support it: Vulkan.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// While a program compiles kernel after kernel, they are saved this often.
+/// How often pipelines are saved while a program compiles many of them.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// A pipeline cache and its file.
@@ -15,13 +15,13 @@ pub(super) struct Disk {
     path: PathBuf,
     /// The checksum of the file.
     stored: Option<u64>,
-    /// Whether there are pipelines that were not yet saved, and when some were.
+    /// Whether there are pipelines that are not saved yet, and the time of the last save.
     unsaved: bool,
     saved: Option<Instant>,
 }
 
 impl Disk {
-    /// None where there is no cache to be had or no place to keep it.
+    /// None if the device has no pipeline cache or there is no directory for it.
     pub(super) fn open(device: &wgpu::Device, info: &wgpu::AdapterInfo) -> Option<Disk> {
         if !device.features().contains(wgpu::Features::PIPELINE_CACHE) {
             return None;
@@ -33,28 +33,28 @@ impl Disk {
             data: data.as_deref(),
             fallback: true,
         };
-        // SAFETY: the data is what `write` stored, which was what the cache gave: the file is in the
-        // user's own directory, and `load` compares checksums. wgpu itself refuses what another
+        // SAFETY: the data is what `write` stored, which was what the cache gave: the file is in
+        // the user's own directory, and `load` compares checksums. wgpu itself refuses what another
         // adapter or driver made.
         let cache = unsafe { device.create_pipeline_cache(&descriptor) };
         let stored = data.as_deref().map(checksum);
         Some(Disk { cache, path, stored, unsaved: false, saved: None })
     }
 
-    /// For another pipeline.
+    /// The cache, to compile another pipeline with.
     pub(super) fn cache(&mut self) -> &wgpu::PipelineCache {
         self.unsaved = true;
         &self.cache
     }
 
-    /// Write what is new, unless some was written just before.
+    /// Write new pipelines, unless the file was written recently.
     pub(super) fn save(&mut self) {
         if self.unsaved && self.saved.is_none_or(|at| at.elapsed() > EVERY) {
             self.write();
         }
     }
 
-    /// The file is a convenience: where it cannot be written, the next run compiles again.
+    /// Errors are ignored: if the file cannot be written, the next run compiles again.
     fn write(&mut self) {
         (self.unsaved, self.saved) = (false, Some(Instant::now()));
         let Some(data) = self.cache.get_data() else { return };
@@ -74,7 +74,7 @@ impl Drop for Disk {
     }
 }
 
-/// `TAIPAN_CACHE`, or where the platform keeps what can be made again.
+/// `TAIPAN_CACHE`, or the platform's cache directory.
 fn directory() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = |name| variable(name).map(PathBuf::from);
@@ -91,14 +91,14 @@ fn directory() -> Option<PathBuf> {
     Some(base?.join("taipan").join("pipelines"))
 }
 
-/// The data of a file whose checksum is right.
+/// The data of a file whose checksum matches.
 fn load(path: &Path) -> Option<Vec<u8>> {
     let file = fs::read(path).ok()?;
     let (sum, data) = file.split_first_chunk::<8>()?;
     (u64::from_le_bytes(*sum) == checksum(data)).then(|| data.to_vec())
 }
 
-/// Beside, then renamed: readers see the old file or the new one.
+/// Write a temporary file and rename it: readers see the old file or the new one.
 fn store(path: &Path, data: &[u8]) -> io::Result<()> {
     fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
     static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-// The entry point of kernels that do something to each of p.len elements: element(i).
+// The entry point of element-wise kernels: calls element(i) for each i < p.len.
 @compute @workgroup_size(GROUP)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

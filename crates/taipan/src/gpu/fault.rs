@@ -1,16 +1,16 @@
-//! What goes wrong on a device, kept until somebody can be told.
+//! Errors of a device, stored until the next call that can return them.
 
 use std::sync::{Arc, Mutex};
 
 use super::lock;
 use crate::error::{Error, Result};
 
-/// Errors arrive by callbacks, from other threads and perhaps late.
+/// Errors arrive by callbacks, from other threads and possibly late.
 #[derive(Default)]
 pub(super) struct Faults {
     /// The first since the last check.
     first: Mutex<Option<Fault>>,
-    /// Why the device is gone, for good.
+    /// Why the device was lost. It does not come back.
     lost: Mutex<Option<String>>,
 }
 
@@ -20,7 +20,7 @@ enum Fault {
 }
 
 impl Faults {
-    /// Listen to `device`.
+    /// Install the callbacks of `device`.
     pub(super) fn of(device: &wgpu::Device) -> Arc<Faults> {
         let faults = Arc::new(Faults::default());
         let heard = faults.clone();
@@ -43,7 +43,7 @@ impl Faults {
         faults
     }
 
-    /// A batch could not be submitted: what it was to compute is anybody's guess, for good.
+    /// A batch could not be submitted: its results are undefined, so the device counts as lost.
     pub(super) fn fail(&self, why: String) {
         lock(&self.lost).get_or_insert(format!("a batch was refused: {why}"));
     }
@@ -53,7 +53,7 @@ impl Faults {
         lock(&self.lost).is_some()
     }
 
-    /// An error, once, for what happened; always if the device is gone.
+    /// Return the stored error, once; if the device is lost, always.
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         if let Some(why) = &*lock(&self.lost) {
             return Err(Error::Device { op, why: format!("the GPU was lost: {why}") });
@@ -68,8 +68,8 @@ impl Faults {
     }
 }
 
-/// Make something on the device, or say why it could not be made. A browser tells later: there,
-/// what is made may be unusable, and the next call that can fail says so.
+/// Create something on the device, or return why it failed. A browser reports errors later: there,
+/// the result may be invalid, and the next call that can fail returns the error.
 pub(super) fn scoped<R>(
     device: &wgpu::Device,
     filter: wgpu::ErrorFilter,

@@ -1,4 +1,4 @@
-//! Buffers of one value.
+//! Filling a buffer with one value.
 
 use super::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
 use crate::DType;

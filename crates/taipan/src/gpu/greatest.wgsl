@@ -1,5 +1,5 @@
-// What a workgroup of WIDTH invocations finds: the greatest pair (order, index), that is with the greatest
-// order and, among those, with the smallest index. To be called in uniform flow.
+// The greatest pair (order, index) of a workgroup of WIDTH invocations: the greatest order and,
+// among equal ones, the smallest index. To be called in uniform control flow.
 var<workgroup> found: array<vec2<u32>, WIDTH>;
 
 fn greater(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {

@@ -1,5 +1,5 @@
-// The entry point of kernels in which a workgroup of WIDTH invocations works on each of p.lines
-// lines: line(i, local).
+// The entry point of kernels with a workgroup of WIDTH invocations per line: calls line(i, local)
+// for each i < p.lines.
 @compute @workgroup_size(WIDTH)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

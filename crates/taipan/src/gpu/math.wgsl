@@ -1,5 +1,5 @@
-// Elementary functions of known accuracy: those of cpu/math/f32.rs, to be put before a kernel.
-// Every name starts with an m, so that none hides a builtin or meets a name of the kernel.
+// Elementary functions of known accuracy: those of cpu/math/f32.rs. Prepended to a kernel. Every
+// name starts with an m, so that none hides a builtin or collides with a name of the kernel.
 //
 // All are within 4 ulp of the true value, and within 2 where fma() is fused. Hardware that flushes
 // subnormal numbers to zero loses these and nothing else. A compiler may assume that there are no

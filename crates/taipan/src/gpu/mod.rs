@@ -1,8 +1,8 @@
-//! GPUs through WebGPU: Vulkan, Metal, DX12 and browsers. This knows no op.
+//! GPUs through WebGPU: Vulkan, Metal, DX12 and browsers. Independent of the ops.
 //!
-//! Most programs need only [`Device::gpu`] or [`Device::best`](crate::Device::best). Here is what
-//! stands behind them, for those who choose among adapters ([`adapters`], [`Gpu::open`]), watch
-//! memory ([`Gpu::memory`]) or have a wgpu device of their own ([`Gpu::on`],
+//! Most programs need only [`Device::gpu`] or [`Device::best`](crate::Device::best). This module is
+//! for programs that choose among adapters ([`adapters`], [`Gpu::open`]), monitor memory
+//! ([`Gpu::memory`]) or have a wgpu device of their own ([`Gpu::on`],
 //! [`Tensor::from_wgpu`](crate::Tensor::from_wgpu)).
 //!
 //! In a browser nothing may block, and a device is opened like this:
@@ -22,30 +22,31 @@
 //! # }
 //! ```
 //!
-//! Launches are recorded and submitted in batches: when a value is read, when enough have
-//! gathered, or by [`Gpu::flush`]. What goes wrong on the device is kept and returned by the next
-//! call that can fail; an index beyond a table, by the next read of a value.
+//! Launches go to a command stream and are submitted in batches: when a value is read, when a batch
+//! is full, or by [`Gpu::flush`]. An error of the device is stored and returned by the next call
+//! that can fail; a device-side index error, by the next read of a value.
 //!
-//! A tensor may be as large as a buffer. Where one launch cannot see so much (`max_storage_buffer_binding_size`,
-//! often 128 MiB), these work in pieces: constants, element-wise functions and arithmetic without
-//! broadcasting, casts, slices and joins along the first dimension, reductions of everything,
-//! [`embedding`](crate::embedding), [`linear_cross_entropy`](crate::linear_cross_entropy), and
-//! [`linear`](crate::linear) without its backward pass; the last two with [`Weight::nk`](crate::Weight::nk). Other
-//! operations return an error that names the limit.
+//! A tensor may be as large as a buffer. Where that is larger than a binding
+//! (`max_storage_buffer_binding_size`, often 128 MiB), these are split over several launches:
+//! constants, element-wise functions and arithmetic without broadcasting, casts, slices and joins
+//! along the first dimension, reductions of all elements, [`embedding`](crate::embedding),
+//! [`linear_cross_entropy`](crate::linear_cross_entropy), and [`linear`](crate::linear) without its
+//! backward pass; the last two with [`Weight::nk`](crate::Weight::nk). Other operations return an
+//! error that names the limit.
 
 mod adapter;
 mod buffer;
 #[cfg(not(target_family = "wasm"))]
 mod clock;
-mod complaint;
 #[cfg(not(target_family = "wasm"))]
 mod disk;
 mod fault;
 mod fill;
-mod pieces;
+mod index_errors;
 mod program;
-mod recorder;
+mod stream;
 mod strided;
+mod windows;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,25 +56,26 @@ pub(crate) use self::adapter::list;
 pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
 pub(crate) use self::buffer::{Binding, GpuBuffer};
-pub(crate) use self::complaint::COMPLAINTS;
-use self::complaint::Complaints;
 use self::fault::Faults;
-pub(crate) use self::pieces::Elements;
+pub(crate) use self::index_errors::INDEX_ERRORS;
+use self::index_errors::IndexErrors;
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
     Dims, ELEMENTS, GROUP, LINES, Launch, Params, Program, kernel_sizes, params, width,
 };
 use self::program::{MOST_BUFFERS, Programs};
-use self::recorder::Recorder;
+use self::stream::CommandStream;
 pub(crate) use self::strided::{Strided, dims_of};
+pub(crate) use self::windows::Elements;
 use crate::error::{Error, Result};
 use crate::{DType, Device};
 
-/// Elements are numbered by `u32`, the smallest is two bytes: within this, none is out of reach.
+/// Elements are indexed by `u32`, and the smallest is two bytes: every element within this limit
+/// can be indexed.
 const MOST_BYTES: u64 = (1 << 32) - 256;
 
-/// A GPU that was opened. Clones share it; the last one to go closes it.
+/// An open GPU. Clones share it; dropping the last one closes it.
 #[derive(Clone)]
 pub struct Gpu(Arc<Inner>);
 
@@ -86,37 +88,37 @@ struct Inner {
     faults: Arc<Faults>,
     buffers: Mutex<Buffers>,
     programs: Mutex<Programs>,
-    recorder: Mutex<Recorder>,
-    complaints: Complaints,
+    stream: Mutex<CommandStream>,
+    index_errors: IndexErrors,
 }
 
-/// What a GPU's tensors take, in bytes.
+/// The memory of a GPU's tensors, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// In use by tensors now.
+    /// In use by tensors.
     pub used: usize,
-    /// Waiting to be used again.
+    /// In the pool, to be reused.
     pub cached: usize,
-    /// The most that was in use at a time.
+    /// The maximum of `used`.
     pub peak: usize,
 }
 
-/// Counts since the GPU was opened, to see what a program makes it do.
+/// Counters since the GPU was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Kernels launched.
     pub launches: u64,
-    /// Batches of them submitted.
+    /// Batches submitted.
     pub submissions: u64,
     /// Pipelines compiled.
     pub pipelines: u64,
-    /// Buffers allocated, not counting those used again.
+    /// Buffers allocated, without those reused from the pool.
     pub allocations: u64,
 }
 
 impl Gpu {
-    /// taipan on a device and queue that the program owns, with the limits and features the device
-    /// was made with, which must be WebGPU's defaults or more. The device keeps its own handlers for
+    /// taipan on a device and queue that the program owns, with the limits and features of the
+    /// device, which must be WebGPU's defaults or more. The device keeps its own handlers for
     /// errors and for its loss.
     ///
     /// ```no_run
@@ -168,9 +170,9 @@ impl Gpu {
         Ok(Gpu(Arc::new(Inner {
             f16: device.features().contains(wgpu::Features::SHADER_F16),
             programs: Mutex::new(Programs::new(&device, &info)),
-            recorder: Mutex::new(Recorder::new(&device)),
+            stream: Mutex::new(CommandStream::new(&device)),
             buffers: Mutex::new(Buffers::new()),
-            complaints: Complaints::new(&device),
+            index_errors: IndexErrors::new(&device),
             device,
             queue,
             info,
@@ -179,7 +181,7 @@ impl Gpu {
         })))
     }
 
-    /// What the adapter calls itself; browsers tell nothing.
+    /// The name of the adapter; browsers do not tell it.
     pub fn name(&self) -> &str {
         match self.0.info.name.as_str() {
             "" => "unnamed",
@@ -192,13 +194,13 @@ impl Gpu {
         &self.0.info
     }
 
-    /// The limits tensors and kernels keep within.
+    /// The limits of tensors and kernels.
     pub fn limits(&self) -> &wgpu::Limits {
         &self.0.limits
     }
 
-    /// The device, for passes beside taipan's. Call [`flush`](Gpu::flush) before they are
-    /// submitted.
+    /// The device, for other passes of the program. Call [`flush`](Gpu::flush) before submitting
+    /// them.
     pub fn device(&self) -> &wgpu::Device {
         &self.0.device
     }
@@ -208,27 +210,27 @@ impl Gpu {
         &self.0.queue
     }
 
-    /// What tensors take.
+    /// The memory of tensors.
     pub fn memory(&self) -> Memory {
         let (used, cached, peak) = lock(&self.0.buffers).usage();
         Memory { used, cached, peak }
     }
 
-    /// What was done so far.
+    /// Counters since the GPU was opened.
     pub fn work(&self) -> Work {
-        let (launches, submissions) = lock(&self.0.recorder).counts();
+        let (launches, submissions) = lock(&self.0.stream).counts();
         let pipelines = lock(&self.0.programs).compiled();
         Work { launches, submissions, pipelines, allocations: lock(&self.0.buffers).allocations() }
     }
 
-    /// Submit what was recorded: what follows on the [`queue`](Gpu::queue) sees its results.
+    /// Submit pending launches: later submissions to the [`queue`](Gpu::queue) see their results.
     pub fn flush(&self) -> Result<()> {
-        lock(&self.0.recorder).submit(&self.0);
+        lock(&self.0.stream).submit(&self.0);
         self.check("flush")
     }
 
-    /// How many invocations a subgroup has, where kernels may use subgroups and all are alike. They
-    /// are then taken for neighbours, which is true of every such adapter known.
+    /// The size of subgroups, if kernels may use them and all have the same size. Kernels then
+    /// assume that a subgroup is a range of neighbouring invocations, as on every known adapter.
     pub(crate) fn subgroup_size(&self) -> Option<u32> {
         let (least, most) = (self.0.info.subgroup_min_size, self.0.info.subgroup_max_size);
         let usable = self.0.device.features().contains(wgpu::Features::SUBGROUP) && least == most;
@@ -239,7 +241,7 @@ impl Gpu {
         matches!(dtype, DType::F32 | DType::U32) || dtype == DType::F16 && self.0.f16
     }
 
-    /// An error that says what the adapter lacks unless tensors of this type can live on it.
+    /// An error unless the adapter supports tensors of this type.
     pub(crate) fn ensure_type(
         &self,
         op: &'static str,
@@ -265,16 +267,16 @@ impl Gpu {
         self.0.faults.is_lost()
     }
 
-    /// An error if something went wrong since the last one.
+    /// Return an error that occurred since the last check.
     fn check(&self, op: &'static str) -> Result<()> {
-        // Natively a loss is told only to those who ask.
+        // Natively, a lost device is reported only while it is polled.
         #[cfg(not(target_family = "wasm"))]
         let _ = self.0.device.poll(wgpu::PollType::Poll);
         self.0.faults.check(op)
     }
 }
 
-/// The same opened GPU.
+/// Whether both are the same open GPU.
 impl PartialEq for Gpu {
     fn eq(&self, other: &Gpu) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -295,7 +297,7 @@ impl From<Gpu> for Device {
     }
 }
 
-/// Every program of the runtime itself.
+/// Every program of this module.
 #[cfg(test)]
 pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
     [fill::program()]
@@ -304,7 +306,7 @@ pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
         .collect()
 }
 
-/// What a panic elsewhere left behind is whole: nothing here panics half-way.
+/// Ignores poisoning: the data is consistent after a panic elsewhere.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
-// Before every kernel.
+// Prepended to every kernel.
 
-// Invocations of a workgroup, for kernels that do not choose.
+// The default number of invocations of a workgroup.
 const GROUP = 256u;
 
-// The number of a workgroup: one dimension of a dispatch may be too short for them all.
+// The index of a workgroup: a dispatch may need two dimensions for all of them.
 fn flat(group: vec3<u32>, groups: vec3<u32>) -> u32 {
     return group.y * groups.x + group.x;
 }

@@ -1,4 +1,4 @@
-//! Kernels: WGSL with a generated header, compiled once, and how one is launched.
+//! Kernels: WGSL with a generated header, compiled once, and their launch.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use super::fault::scoped;
-use super::recorder::{Dispatch, MOST_PARAMS};
+use super::stream::{Dispatch, MOST_PARAMS};
 use super::{Binding, Gpu, GpuBuffer, lock};
 use crate::DType;
 use crate::error::{Error, Result, ensure};
 
-/// The most workgroups a dispatch may have along a dimension.
+/// The most workgroups of a dispatch along one dimension.
 const MOST_GROUPS: usize = 65_535;
 
-/// Invocations of a workgroup, for kernels that do not choose: `GROUP` of the prelude.
+/// The default number of invocations of a workgroup: `GROUP` of the prelude.
 pub(crate) const GROUP: usize = 256;
 
 /// The entry point of kernels that define `element(i)` for each `i < p.len`.
@@ -26,36 +26,35 @@ pub(crate) const ELEMENTS: &str = include_str!("elements.wgsl");
 /// The entry point of kernels that define `line(i, local)` for each `i < p.lines`.
 pub(crate) const LINES: &str = include_str!("lines.wgsl");
 
-/// Invocations of a workgroup that works on a line of so many elements: `WIDTH`, of short lines and of
-/// long ones.
+/// Invocations of a workgroup that processes one line: `WIDTH`, for short lines and for long ones.
 pub(crate) const WIDTHS: [u32; 2] = [32, 256];
 
 pub(crate) fn width(len: usize) -> u32 {
     WIDTHS[(len > 512) as usize]
 }
 
-/// What WebGPU lets every kernel bind.
+/// The number of buffers that every WebGPU device lets a kernel bind.
 pub(super) const MOST_BUFFERS: usize = 8;
 
-/// Everything one dispatch needs, by name.
+/// The arguments of a launch.
 pub(crate) struct Launch<'a, P> {
     /// Names the operation in errors.
     pub(crate) name: &'static str,
     pub(crate) program: Program,
-    /// Elements of what is bound can be counted with `as u32`: a buffer with more is refused. Any
+    /// The length of a bound buffer may be cast with `as u32`: a longer buffer is an error. Any
     /// other size goes through [`kernel_sizes`].
     pub(crate) params: P,
     /// Bound as `read`, in this order.
     pub(crate) inputs: &'a [Binding<'a>],
-    /// Bound as `read_write` behind them.
+    /// Bound as `read_write` after the inputs.
     pub(crate) outputs: &'a [Binding<'a>],
-    /// How many workgroups; the kernel numbers them with `flat`.
+    /// The number of workgroups; the kernel gets its index from `flat`.
     pub(crate) groups: usize,
-    /// About how many multiply-adds it is, or how many elements: for the length of batches.
+    /// The approximate number of multiply-adds, or elements: it limits the size of batches.
     pub(crate) work: u64,
 }
 
-/// Sizes as a kernel takes them; an error for one that it cannot.
+/// Sizes as `u32`; an error for one that does not fit.
 pub(crate) fn kernel_sizes<const N: usize>(
     op: &'static str,
     sizes: [usize; N],
@@ -67,11 +66,11 @@ pub(crate) fn kernel_sizes<const N: usize>(
     Ok(sizes.map(|size| size as u32))
 }
 
-/// A kernel's WGSL: plain text, and what the header in front of it says. Bindings are group 0,
+/// The WGSL of a kernel: plain source, and the contents of its header. Bindings are group 0,
 /// parameters `@group(1) @binding(0) var<uniform> p: Params`, the entry point is `main`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Program {
-    pub(crate) source: Vec<Text>,
+    pub(crate) source: Vec<Source>,
     /// `alias`es for element types.
     pub(crate) types: Vec<(&'static str, DType)>,
     /// `const`s of type `u32`.
@@ -85,19 +84,19 @@ pub(crate) struct Program {
     pub(crate) user_inputs: Option<&'static [&'static str]>,
 }
 
-/// A text of the program's own, known by its address: kernels are looked up at every launch.
+/// A static source, compared by address: programs are looked up at every launch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text(pub(crate) &'static str);
+pub(crate) struct Source(pub(crate) &'static str);
 
-impl PartialEq for Text {
-    fn eq(&self, other: &Text) -> bool {
+impl PartialEq for Source {
+    fn eq(&self, other: &Source) -> bool {
         std::ptr::eq(self.0, other.0)
     }
 }
 
-impl Eq for Text {}
+impl Eq for Source {}
 
-impl Hash for Text {
+impl Hash for Source {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.0.as_ptr() as usize).hash(state);
     }
@@ -110,7 +109,7 @@ impl Program {
         consts: &[(&'static str, u32)],
     ) -> Program {
         Program {
-            source: source.iter().copied().map(Text).collect(),
+            source: source.iter().copied().map(Source).collect(),
             types: types.to_vec(),
             consts: consts.to_vec(),
             parameter: None,
@@ -129,7 +128,7 @@ impl Program {
         Program { user_inputs: Some(inputs), ..self }
     }
 
-    /// The whole text.
+    /// The complete source.
     pub(crate) fn wgsl(&self) -> String {
         let mut text = String::new();
         if self.types.iter().any(|(_, dtype)| *dtype == DType::F16) {
@@ -156,30 +155,30 @@ impl Program {
             text += "@group(1) @binding(0) var<uniform> p: Params;\n";
         }
         text += include_str!("prelude.wgsl");
-        for Text(part) in &self.source {
-            text += part;
+        for Source(source) in &self.source {
+            text += source;
         }
         text
     }
 }
 
 impl Program {
-    /// The name of a file with its text: the op, what the header says, and a number that tells apart what differs
-    /// elsewhere.
+    /// The name of a file for its source: the op, the contents of the header, and a hash.
     #[cfg(not(target_family = "wasm"))]
     fn file_name(&self, op: &str) -> String {
         let types = self.types.iter().map(|(name, dtype)| format!("{name}-{dtype}"));
         let consts = self.consts.iter().map(|(name, value)| format!("{name}-{value}"));
         let mut name =
             [op.to_owned()].into_iter().chain(types.chain(consts)).collect::<Vec<_>>().join(".");
-        // What every file system takes.
+        // A length that every file system supports.
         name.truncate(200);
         let mut hasher = std::hash::DefaultHasher::new();
         self.wgsl().hash(&mut hasher);
         format!("{name}.{:08x}.wgsl", hasher.finish() as u32)
     }
 
-    /// Write the text to the directory that the environment variable `TAIPAN_DUMP_WGSL` names, if it does.
+    /// Write the source to the directory of the environment variable `TAIPAN_DUMP_WGSL`, if it is
+    /// set.
     #[cfg(not(target_family = "wasm"))]
     fn dump(&self, op: &'static str) -> Result<()> {
         static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -197,7 +196,7 @@ impl Program {
 }
 
 /// Sizes and strides, for kernels over any number of dimensions: without those of size 1, a tensor
-/// whose elements a `u32` can number has no more than 31.
+/// that a `u32` can index has at most 31.
 pub(crate) type Dims = [[u32; 4]; 32];
 
 /// Parameters of a kernel: the same bytes in Rust and in WGSL.
@@ -206,7 +205,7 @@ pub(crate) trait Params: bytemuck::Pod {
     const WGSL: &'static str;
 }
 
-/// Declare a [`Params`] of `u32` and `f32` fields and, in front of them, perhaps `dims: Dims`.
+/// Declare a [`Params`] of `u32` and `f32` fields and, optionally before them, `dims: Dims`.
 macro_rules! params {
     ($(#[$meta:meta])* $visibility:vis struct $name:ident { $($field:ident: $type:tt),* $(,)? }) => {
         $(#[$meta])*
@@ -230,10 +229,10 @@ macro_rules! params {
 }
 pub(crate) use params;
 
-/// What was compiled for a GPU.
+/// The compiled programs of a GPU.
 pub(super) struct Programs {
     compiled: HashMap<Program, Compiled>,
-    /// By the numbers of inputs and outputs.
+    /// Keyed by the numbers of inputs and outputs.
     layouts: HashMap<(usize, usize), wgpu::BindGroupLayout>,
     #[cfg(not(target_family = "wasm"))]
     disk: Option<super::disk::Disk>,
@@ -257,7 +256,7 @@ impl Programs {
         }
     }
 
-    /// How many pipelines there are.
+    /// The number of pipelines.
     pub(super) fn compiled(&self) -> u64 {
         self.compiled.len() as u64
     }
@@ -289,7 +288,7 @@ impl Programs {
 }
 
 impl Gpu {
-    /// Record a kernel's launch.
+    /// Add the launch of a kernel to the command stream.
     pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
         let Launch { name, program, params, inputs, outputs, groups, work } = launch;
         self.check(name)?;
@@ -327,7 +326,7 @@ impl Gpu {
             groups: [groups.div_ceil(rows) as u32, rows as u32],
             work,
         };
-        lock(&self.0.recorder).dispatch(&self.0, dispatch);
+        lock(&self.0.stream).dispatch(&self.0, dispatch);
         Ok(())
     }
 
@@ -346,7 +345,7 @@ impl Gpu {
         program.dump(name)?;
         let device = &self.0.device;
         let buffers = programs.layout(device, inputs, outputs);
-        let params = lock(&self.0.recorder).params_layout.clone();
+        let params = lock(&self.0.stream).params_layout.clone();
         #[cfg(not(target_family = "wasm"))]
         let cache = programs.disk.as_mut().map(|disk| disk.cache());
         #[cfg(target_family = "wasm")]
@@ -359,9 +358,9 @@ impl Gpu {
             let checks = wgpu::ShaderRuntimeChecks::unchecked();
             let module = match program.user_inputs {
                 Some(_) => device.create_shader_module(module),
-                // SAFETY: the text is the crate's own. Every access is within what is bound: kernels compare
-                // each index with the sizes they are told, and launches bind buffers of those sizes, none of
-                // which has more than 2³¹ elements (`MOST_BYTES`). Every loop ends: its counter grows to a
+                // SAFETY: the source is the crate's own. Every access is within what is bound: kernels compare
+                // each index with the sizes they are given, and launches bind buffers of those sizes, none of
+                // which has more than 2³¹ elements (`MOST_BYTES`). Every loop terminates: its counter grows to a
                 // limit that does not.
                 None => unsafe { device.create_shader_module_trusted(module, checks) },
             };
@@ -399,7 +398,7 @@ impl Gpu {
             device.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: Some(op),
                 layout: &layout,
-                entries: &[entry((0, &buffer.all().part(0..1, 4)))],
+                entries: &[entry((0, &buffer.all().window(0..1, 4)))],
             })
         };
         let bound = scoped(&self.0.device, wgpu::ErrorFilter::Validation, bind);
@@ -408,7 +407,7 @@ impl Gpu {
             .map_err(|why| Error::Device { op, why: format!("the buffer is refused: {why}") })
     }
 
-    /// Keep what was compiled for the next run of the program.
+    /// Save compiled pipelines for the next run of the program.
     pub(super) fn save_pipelines(&self) {
         #[cfg(not(target_family = "wasm"))]
         {

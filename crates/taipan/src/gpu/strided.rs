@@ -1,4 +1,4 @@
-//! Copies between tensors whose elements lie in different orders.
+//! Copies between tensors with different strides.
 
 use super::{Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, kernel_sizes, lock, params};
 use crate::DType;
@@ -34,10 +34,10 @@ impl Gpu {
         let size = y.spec.dtype().size();
         let [at_x, at_y, bytes] = [copy.from, copy.to, len].map(|n| n * size);
         if is_dense(&copy.dims) && (at_x | at_y | bytes) % 4 == 0 {
-            // No kernel, and no limit of one.
+            // A plain buffer copy: no kernel, and no limit of bindings.
             self.check(op)?;
-            let (from, to) = (x.data.place(at_x), y.data.place(at_y));
-            lock(&self.0.recorder).copy(&self.0, from, to, bytes as u64);
+            let (from, to) = (x.data.at(at_x), y.data.at(at_y));
+            lock(&self.0.stream).copy(&self.0, from, to, bytes as u64);
             return Ok(());
         }
         let (dims, rank) = dims_of(op, &copy.dims)?;
@@ -54,7 +54,7 @@ impl Gpu {
     }
 }
 
-/// Whether the elements are neighbours on both sides.
+/// Whether the elements are contiguous on both sides.
 fn is_dense(outermost_first: &[[usize; 3]]) -> bool {
     let mut stride = 1;
     outermost_first.iter().rev().filter(|dim| dim[0] != 1).all(|&[size, a, b]| {
@@ -64,8 +64,8 @@ fn is_dense(outermost_first: &[[usize; 3]]) -> bool {
     })
 }
 
-/// Sizes with two strides each, outermost first, as a kernel wants them: innermost first, without
-/// sizes of 1, and as one where two dimensions can be walked as one.
+/// Sizes with two strides each, outermost first, in the form of kernels: innermost first, without
+/// sizes of 1, and with dimensions merged where possible.
 pub(crate) fn dims_of(op: &'static str, outermost_first: &[[usize; 3]]) -> Result<(Dims, u32)> {
     // A saturated size is refused.
     let len = outermost_first.iter().fold(1, |len: usize, dim| len.saturating_mul(dim[0]));
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions_that_can_be_walked_as_one_are_one() {
+    fn dimensions_are_merged() {
         let ranks = |dims: &[[usize; 3]]| dims_of("test", dims).unwrap().1;
         assert_eq!(ranks(&[]), 0);
         assert_eq!(ranks(&[[4, 6, 6], [2, 3, 3], [3, 1, 1]]), 1, "a plain copy");
@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_told_from_others() {
+    fn dense_copies_are_recognised() {
         assert!(is_dense(&[]));
         assert!(is_dense(&[[4, 6, 6], [2, 3, 3], [3, 1, 1]]));
         assert!(is_dense(&[[1, 100, 6], [2, 3, 3], [1, 9, 9], [3, 1, 1]]), "sizes of 1");
         assert!(!is_dense(&[[4, 6, 0], [2, 3, 0], [3, 1, 1]]), "repeated outside");
-        assert!(!is_dense(&[[4, 7, 6], [6, 1, 1]]), "a part of each row");
+        assert!(!is_dense(&[[4, 7, 6], [6, 1, 1]]), "some columns");
         assert!(!is_dense(&[[6, 0, 1]]), "repeated");
     }
 }

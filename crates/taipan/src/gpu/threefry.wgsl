@@ -4,7 +4,7 @@ const T_ROTATIONS = array<vec4<u32>, 2>(vec4(13u, 15u, 26u, 6u), vec4(17u, 29u, 
 fn threefry(key: vec2<u32>, counter: vec2<u32>) -> vec2<u32> {
     var keys = vec3(key, 0x1bd11bdau ^ key.x ^ key.y);
     var x = counter + keys.xy;
-    // Four rounds, then a part of the key; five times.
+    // Four rounds, then words of the key; five times.
     for (var i = 1u; i <= 5u; i++) {
         let rotations = select(T_ROTATIONS[1], T_ROTATIONS[0], i % 2u == 1u);
         x = t_round(t_round(x, rotations.x), rotations.y);

@@ -3,7 +3,7 @@
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{Dims, ELEMENTS, Elements, GROUP, Launch, Program, Strided, dims_of, params};
@@ -48,7 +48,7 @@ impl Tensor {
     }
 }
 
-/// Which arithmetic.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Binary {
     Add,
@@ -58,7 +58,7 @@ pub(crate) enum Binary {
 }
 
 impl Op for Binary {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match (self, slot) {
             (Binary::Mul, Slot::Input(i)) => needs[1 - i],
             (Binary::Div, Slot::Input(1)) => true,
@@ -108,10 +108,10 @@ impl Kernel for Binary {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shape = outputs[0].spec.shape();
-        let layout = Layout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
+        let layout = RowLayout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (a, b) = (inputs[0].of::<T>(), inputs[1].of::<T>());
-            layout.run::<T>(*self, a, b, outputs[0].of_mut::<T>())
+            let (a, b) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
+            layout.run::<T>(*self, a, b, outputs[0].as_mut_slice::<T>())
         });
         Ok(())
     }
@@ -163,21 +163,21 @@ fn repeated_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
     vec![0; to.len() - from.len()].into_iter().chain(own).collect()
 }
 
-/// Two operands over one output, as rows: in a row each operand either advances with the output
-/// or stands still.
-struct Layout {
+/// Two operands broadcast to one output, as rows: within a row each operand either advances with
+/// the output or repeats one element.
+struct RowLayout {
     /// Elements of a row.
     row: usize,
     /// Whether each operand advances along a row.
     advances: [bool; 2],
-    /// The dimensions that number the rows: size, and each operand's stride.
+    /// The outer dimensions, which index the rows: size, and the stride of each operand.
     outer: Vec<(usize, [usize; 2])>,
 }
 
-impl Layout {
-    fn new(shape: &[usize], a: &[usize], b: &[usize]) -> Layout {
-        // Per dimension, innermost first: its size and whether each operand has it. Neighbours
-        // that agree are one dimension.
+impl RowLayout {
+    fn new(shape: &[usize], a: &[usize], b: &[usize]) -> RowLayout {
+        // Per dimension, innermost first: its size and whether each operand has it. Adjacent
+        // dimensions that agree are merged.
         let mut dims: Vec<(usize, [bool; 2])> = Vec::new();
         for i in 0..shape.len() {
             let has = |s: &[usize]| i < s.len() && s[s.len() - 1 - i] != 1;
@@ -200,10 +200,10 @@ impl Layout {
                 (size, strides)
             })
             .collect();
-        Layout { row, advances, outer }
+        RowLayout { row, advances, outer }
     }
 
-    /// Where each operand's row begins.
+    /// The offset of a row in each operand.
     fn offsets(&self, mut row: usize) -> [usize; 2] {
         let mut offsets = [0; 2];
         for (size, strides) in &self.outer {
@@ -215,33 +215,33 @@ impl Layout {
         offsets
     }
 
-    /// Cut `piece`, which begins at element `start` of the output, into runs of at most `most`
-    /// elements within a row, and call `f` with each and where each operand's part begins.
+    /// Split `chunk`, which begins at element `start` of the output, into runs of at most `most`
+    /// elements within a row, and call `f` with each and the offset of each operand.
     fn for_runs<T>(
         &self,
         start: usize,
-        mut piece: &mut [T],
+        mut chunk: &mut [T],
         most: usize,
         mut f: impl FnMut(&mut [T], [usize; 2]),
     ) {
         let mut at = start;
-        while !piece.is_empty() {
+        while !chunk.is_empty() {
             let (row, column) = (at / self.row, at % self.row);
-            let n = most.min(self.row - column).min(piece.len());
+            let n = most.min(self.row - column).min(chunk.len());
             let mut from = self.offsets(row);
             for (from, advances) in from.iter_mut().zip(self.advances) {
                 *from += if advances { column } else { 0 };
             }
-            f(piece.split_off_mut(..n).unwrap_or_default(), from);
+            f(chunk.split_off_mut(..n).unwrap_or_default(), from);
             at += n;
         }
     }
 
     fn run<T: Float>(&self, op: Binary, a: &[T], b: &[T], out: &mut [T]) {
         const BLOCK: usize = 1024;
-        for_pieces(out, GRAIN, |start, piece| {
+        for_chunks(out, GRAIN, |start, chunk| {
             let mut wide = [[T::Acc::ZERO; BLOCK]; 2];
-            self.for_runs(start, piece, BLOCK, |out, from| {
+            self.for_runs(start, chunk, BLOCK, |out, from| {
                 for (k, src) in [a, b].into_iter().enumerate() {
                     let wide = &mut wide[k][..out.len()];
                     if self.advances[k] {
@@ -259,15 +259,15 @@ impl Layout {
     }
 }
 
-/// Repetition up to a shape that was checked.
+/// Broadcasting to a shape that was checked.
 struct Broadcast(Vec<usize>);
 
 impl Op for Broadcast {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
-    /// The sum over what was repeated.
+    /// The sum over the repeated dimensions.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(sum_to(&dys[0], saved.specs[0].shape())?)])
     }
@@ -284,11 +284,11 @@ impl Kernel for Broadcast {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let from = inputs[0].spec.shape();
-        let layout = Layout::new(&self.0, from, from);
+        let layout = RowLayout::new(&self.0, from, from);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            let x = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<T>(), GRAIN, |start, piece| {
-                layout.for_runs(start, piece, usize::MAX, |out, from| match layout.advances[0] {
+            let x = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {
+                layout.for_runs(start, chunk, usize::MAX, |out, from| match layout.advances[0] {
                     true => out.copy_from_slice(&x[from[0]..][..out.len()]),
                     false => out.fill(x[from[0]]),
                 });

@@ -1,5 +1,5 @@
-// y = a ∘ b, one element per invocation. Unless FLAT, an index of y is taken apart along p.dims, from
-// the innermost: (size, stride of a, stride of b).
+// y = a ∘ b, one element per invocation. Unless FLAT, an index of y is split along p.dims,
+// innermost first: (size, stride of a, stride of b).
 @group(0) @binding(0) var<storage, read> a: array<Elem>;
 @group(0) @binding(1) var<storage, read> b: array<Elem>;
 @group(0) @binding(2) var<storage, read_write> y: array<Elem>;

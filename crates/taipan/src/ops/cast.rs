@@ -1,8 +1,8 @@
-//! Elements of another type.
+//! Conversion of elements to another type.
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
 use crate::gpu::{ELEMENTS, Elements, Program, params};
@@ -26,7 +26,7 @@ impl Tensor {
 pub(super) struct Cast(pub(super) DType);
 
 impl Op for Cast {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
@@ -50,24 +50,25 @@ impl Kernel for Cast {
         match (x.spec.dtype(), self.0) {
             (DType::F16 | DType::BF16, DType::F32) => {
                 with_dtype!(x.spec.dtype(), T: Float => {
-                    let x = x.of::<T>();
-                    let widen = |x: &[T], out: &mut [f32]| T::widen(x, bytemuck::cast_slice_mut(out));
-                    convert(x, out.of_mut::<f32>(), widen);
+                    let x = x.as_slice::<T>();
+                    convert(x, out.as_mut_slice::<f32>(), |x: &[T], out: &mut [f32]| {
+                        T::widen(x, bytemuck::cast_slice_mut(out));
+                    });
                 });
             }
             (DType::F32, DType::F16 | DType::BF16) => {
                 with_dtype!(self.0, T: Float => {
-                    let x = x.of::<f32>();
+                    let x = x.as_slice::<f32>();
                     let narrow = |x: &[f32], out: &mut [T]| T::narrow(bytemuck::cast_slice(x), out);
-                    convert(x, out.of_mut::<T>(), narrow);
+                    convert(x, out.as_mut_slice::<T>(), narrow);
                 });
             }
             (DType::I64, to) => with_dtype!(to, T: Element => {
-                convert_each(x.of::<i64>(), out.of_mut::<T>(), T::of_i64);
+                convert_each(x.as_slice::<i64>(), out.as_mut_slice::<T>(), T::of_i64);
             }),
             // f64 holds every element of the other types.
             (from, to) => with_dtype!(from, S: Element => with_dtype!(to, T: Element => {
-                convert_each(x.of::<S>(), out.of_mut::<T>(), |x| T::of_f64(x.to_f64()));
+                convert_each(x.as_slice::<S>(), out.as_mut_slice::<T>(), |x| T::of_f64(x.to_f64()));
             })),
         }
         Ok(())
@@ -96,7 +97,7 @@ fn program(from: DType, to: DType) -> Program {
 }
 
 fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut [T]) + Sync) {
-    for_pieces(out, GRAIN, |start, out| f(&x[start..start + out.len()], out));
+    for_chunks(out, GRAIN, |start, out| f(&x[start..start + out.len()], out));
 }
 
 fn convert_each<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(S) -> T + Sync) {

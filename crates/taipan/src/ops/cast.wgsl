@@ -1,5 +1,5 @@
-// y = x in another type, one element per invocation. Floats become integers as on the CPU: truncated,
-// within the range, 0 for NaN.
+// y = x in another type, one element per invocation. Floats become integers as on the CPU:
+// truncated and saturated, 0 for NaN.
 @group(0) @binding(0) var<storage, read> x: array<From>;
 @group(0) @binding(1) var<storage, read_write> y: array<To>;
 @group(1) @binding(0) var<uniform> p: Params;

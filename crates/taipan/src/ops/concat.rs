@@ -1,6 +1,6 @@
-//! Tensors joined along a dimension.
+//! Concatenation along a dimension.
 
-use super::slice::Rows;
+use super::slice::DimSplit;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
@@ -8,7 +8,7 @@ use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
-/// The tensors one behind the other along `dim`; all other sizes must be equal.
+/// The tensors concatenated along `dim`; all other sizes must be equal.
 ///
 /// ```
 /// use taipan::{Device, Tensor, concat};
@@ -26,7 +26,7 @@ pub fn concat(tensors: &[&Tensor], dim: usize) -> Result<Tensor> {
 struct Concat(usize);
 
 impl Op for Concat {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
@@ -69,25 +69,25 @@ impl Kernel for Concat {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let rows = Rows::new(outputs[0].spec.shape(), self.0);
+        let split = DimSplit::new(outputs[0].spec.shape(), self.0);
         with_dtype!(outputs[0].spec.dtype(), T: Element => {
             let mut start = 0;
             for input in inputs {
                 let range = start..start + input.spec.shape()[self.0];
                 start = range.end;
-                rows.put(input.of::<T>(), range, outputs[0].of_mut::<T>());
+                split.put(input.as_slice::<T>(), range, outputs[0].as_mut_slice::<T>());
             }
         });
         Ok(())
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let rows = Rows::new(outputs[0].spec.shape(), self.0);
+        let split = DimSplit::new(outputs[0].spec.shape(), self.0);
         let mut start = 0;
         for input in inputs {
             let range = start..start + input.spec.shape()[self.0];
             start = range.end;
-            rows.put_on_gpu(self.name(), gpu, input, range, &outputs[0])?;
+            split.put_on_gpu(self.name(), gpu, input, range, &outputs[0])?;
         }
         Ok(())
     }

@@ -7,18 +7,18 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold::{self, LANES};
 use crate::cpu::isa::vectorized;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{
-    Binding, COMPLAINTS, ELEMENTS, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width,
+    Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, INDEX_ERRORS, LINES, Launch, Program, params, width,
 };
 use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
 use crate::ops::embedding::ensure_below;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-/// The mean of `−ln softmax(logits)[target]` over all targets but those that are to be ignored.
+/// The mean of `−ln softmax(logits)[target]` over all targets that are not ignored.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -27,11 +27,11 @@ use crate::tensor::Tensor;
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
 /// If every target is ignored, the loss is 0, and so are the gradients: a batch of padding changes
-/// nothing. A class that is not below `v` is an error. On a GPU only the device sees it: the loss is NaN,
-/// and the next read of any tensor returns the error.
+/// nothing. A class that is not below `v` is an error. On a GPU it is a device-side error: the loss
+/// is NaN, and the next read of any tensor returns the error.
 ///
-/// Backward keeps the logits. For a large vocabulary, see
-/// [`linear_cross_entropy`](crate::linear_cross_entropy), which never holds them all.
+/// The logits are saved for backward. For a large vocabulary, see
+/// [`linear_cross_entropy`](crate::linear_cross_entropy), which never materialises them.
 ///
 /// ```
 /// use taipan::{Device, Tensor, cross_entropy};
@@ -49,15 +49,15 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor, ignore: Option<u32>) -> 
 
 const OP: &str = "cross_entropy";
 
-/// Inputs `logits` and `targets`. The result is the loss; extras are what became of each row, see
-/// [`Row`], and how many count.
+/// Inputs `logits` and `targets`. The result is the loss; a [`Row`] per row, and the number of rows
+/// that are not ignored, are saved for backward.
 struct CrossEntropy {
     ignore: Option<u32>,
     rows: usize,
 }
 
 impl Op for CrossEntropy {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
@@ -87,18 +87,18 @@ impl Kernel for CrossEntropy {
         Ok(vec![loss_spec(OP, self.rows, logits.dtype())?])
     }
 
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        extras(OP, self.rows, &outputs[0])
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        saved_specs(OP, self.rows, &outputs[0])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         const BLOCK: usize = 1024;
-        let (n, targets) = (columns(inputs[0].spec), inputs[1].of::<u32>());
+        let (n, targets) = (columns(inputs[0].spec), inputs[1].as_slice::<u32>());
         ensure_below(OP, "target", targets, n, self.ignore)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let logits = inputs[0].of::<T>();
+            let logits = inputs[0].as_slice::<T>();
             let mut rows = vec![Row::<<T as Float>::Acc>::NEW; self.rows];
-            for_pieces(&mut rows, GRAIN.div_ceil(n.max(1)), |start, rows| {
+            for_chunks(&mut rows, GRAIN.div_ceil(n.max(1)), |start, rows| {
                 let mut wide = [<T as Float>::Acc::ZERO; BLOCK];
                 for (i, row) in rows.iter_mut().enumerate() {
                     let target = targets[start + i];
@@ -125,7 +125,7 @@ impl Kernel for CrossEntropy {
     }
 }
 
-/// `dlogits`; inputs `logits`, `targets`, the extras and `dy`.
+/// `dlogits`; inputs `logits`, `targets`, the saved rows and count, and `dy`.
 struct CrossEntropyGrad {
     ignore: Option<u32>,
 }
@@ -135,7 +135,7 @@ impl Kernel for CrossEntropyGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -144,14 +144,15 @@ impl Kernel for CrossEntropyGrad {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let (n, targets) = (columns(inputs[0].spec), inputs[1].of::<u32>());
+        let (n, targets) = (columns(inputs[0].spec), inputs[1].as_slice::<u32>());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let logits = inputs[0].of::<T>();
-            let rows = Row::load(inputs[2].of::<<T as Float>::Acc>());
+            let logits = inputs[0].as_slice::<T>();
+            let rows = Row::load(inputs[2].as_slice::<<T as Float>::Acc>());
             let scale = scale(&inputs[3], &inputs[4]);
-            for_pieces(outputs[0].of_mut::<T>(), GRAIN.div_ceil(n.max(1)) * n, |start, piece| {
+            let len = GRAIN.div_ceil(n.max(1)) * n;
+            for_chunks(outputs[0].as_mut_slice::<T>(), len, |start, chunk| {
                 let mut wide = vec![<T as Float>::Acc::ZERO; n];
-                for (i, out) in piece.chunks_mut(n).enumerate() {
+                for (i, out) in chunk.chunks_mut(n).enumerate() {
                     let row = start / n + i;
                     let target = Some(targets[row]).filter(|_| Some(targets[row]) != self.ignore);
                     T::widen(&logits[row * n..][..n], &mut wide);
@@ -166,27 +167,27 @@ impl Kernel for CrossEntropyGrad {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let classes = columns(inputs[0].spec);
         let loss = GpuLoss { op: OP, gpu, ignore: self.ignore, classes, targets: &inputs[1] };
-        let kept = [&inputs[2], &inputs[3], &inputs[4]].map(|view| view.data.all());
-        loss.grad(inputs[0].elements(), 0..classes, kept, outputs[0].elements())
+        let saved = [&inputs[2], &inputs[3], &inputs[4]].map(|view| view.data.all());
+        loss.grad(inputs[0].elements(), 0..classes, saved, outputs[0].elements())
     }
 }
 
-/// A loss over so many rows of this type. It is of the wider one: f16 could not hold it scaled.
+/// The loss over `rows` rows of this type. It has the wider type: f16 could not hold a scaled loss.
 pub(super) fn loss_spec(op: &'static str, rows: usize, dtype: DType) -> Result<Spec> {
     let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
-    Spec::new(op, &[rows, 3], wide)?; // the extras are possible
+    Spec::new(op, &[rows, 3], wide)?; // the saved rows
     Spec::new(op, &[], wide)
 }
 
-/// Check targets that should have this shape.
+/// Check that targets have this shape.
 pub(super) fn ensure_targets(op: &'static str, targets: &Spec, shape: &[usize]) -> Result<()> {
     targets.dtype().ensure(DType::U32, op, "the tensor of targets")?;
     ensure!(op, targets.shape() == shape, "targets are {:?}, expected {shape:?}", targets.shape());
     Ok(())
 }
 
-/// What backward needs of a loss: [`Row`]s and their count.
-pub(super) fn extras(op: &'static str, rows: usize, loss: &Spec) -> Vec<Spec> {
+/// What is saved for backward: the [`Row`]s, and the number of those that are not ignored.
+pub(super) fn saved_specs(op: &'static str, rows: usize, loss: &Spec) -> Vec<Spec> {
     let rows = Spec::new(op, &[rows, 3], loss.dtype());
     vec![rows.expect("checked by `loss_spec`"), loss.clone()]
 }
@@ -195,14 +196,14 @@ fn columns(logits: &Spec) -> usize {
     logits.shape()[logits.shape().len() - 1]
 }
 
-/// A row of logits, taken in piece by piece: the loss is `ln sum + (max − logit)`, in which nothing
-/// overflows and large logits cost no digits.
+/// A row of logits, read block by block. The loss is `ln sum + (max − logit)`, in which nothing
+/// overflows and large logits lose no digits.
 #[derive(Clone, Copy)]
 pub(super) struct Row<A> {
     max: A,
     /// `Σ exp(x − max)`
     sum: A,
-    /// The target's.
+    /// The logit of the target.
     logit: A,
 }
 
@@ -214,11 +215,11 @@ impl<A: Real> Row<A> {
         rows.iter().map(|&[max, sum, logit]| Row { max, sum, logit }).collect()
     }
 
-    /// The logits of the classes from `first` on.
+    /// Add the logits of the classes from `first` on.
     pub(super) fn take(&mut self, first: usize, logits: &[A], target: u32) {
         let Some(max) = fold::max(logits) else { return };
         let max = fold::larger(self.max, max);
-        // Of nothing but −∞, the sum is 0 whatever it is relative to.
+        // If all logits are −∞, the sum is 0 relative to any number.
         let relative_to = if max == A::NEG_INFINITY { A::ZERO } else { max };
         let before = if self.max == max { self.sum } else { self.sum * exp(self.max - max) };
         self.sum = before + sum_of_exp(logits, relative_to);
@@ -228,7 +229,7 @@ impl<A: Real> Row<A> {
         }
     }
 
-    /// The gradient in place of the logits of the classes from `first` on; 0 without a target.
+    /// Replace the logits of the classes from `first` on by their gradient; 0 without a target.
     pub(super) fn grad(&self, first: usize, logits: &mut [A], target: Option<u32>, scale: A) {
         let Some(target) = target else { return logits.fill(A::ZERO) };
         scaled_exp(logits, self.max, scale / self.sum);
@@ -238,7 +239,7 @@ impl<A: Real> Row<A> {
     }
 }
 
-/// Write down the loss of rows and, if there are outputs for them, the extras.
+/// Store the loss and, if there are outputs for them, the rows and the count.
 pub(super) fn store<A: Real>(
     rows: &[Row<A>],
     targets: &[u32],
@@ -253,18 +254,18 @@ pub(super) fn store<A: Real>(
     }
     let count = targets.iter().filter(counts).count();
     let mean = fold::sum(&losses) / A::of(count.max(1) as f64);
-    outputs[0].of_mut::<A>()[0] = mean;
-    if let [_, kept, counted] = outputs {
-        for (kept, row) in kept.of_mut::<A>().chunks_mut(3).zip(rows) {
-            kept.copy_from_slice(&[row.max, row.sum, row.logit]);
+    outputs[0].as_mut_slice::<A>()[0] = mean;
+    if let [_, saved, counted] = outputs {
+        for (saved, row) in saved.as_mut_slice::<A>().chunks_mut(3).zip(rows) {
+            saved.copy_from_slice(&[row.max, row.sum, row.logit]);
         }
-        counted.of_mut::<A>()[0] = A::of(count as f64);
+        counted.as_mut_slice::<A>()[0] = A::of(count as f64);
     }
 }
 
 /// `dy/count`
 pub(super) fn scale<A: Real>(count: &View<&CpuBuffer>, dy: &View<&CpuBuffer>) -> A {
-    dy.of::<A>()[0] / count.of::<A>()[0]
+    dy.as_slice::<A>()[0] / count.as_slice::<A>()[0]
 }
 
 vectorized! {
@@ -302,7 +303,7 @@ vectorized! {
     }
 }
 
-/// A loss on a GPU: the logits of some classes at a time.
+/// The loss on a GPU, from the logits of some classes at a time.
 pub(super) struct GpuLoss<'a> {
     pub(super) op: &'static str,
     pub(super) gpu: &'a Gpu,
@@ -312,8 +313,8 @@ pub(super) struct GpuLoss<'a> {
 }
 
 impl GpuLoss<'_> {
-    /// Fill the loss and, if there are outputs for them, the extras. `take_all` has every class taken
-    /// into the rows it is given.
+    /// Compute the loss and, if there are outputs for them, the rows and the count. `take_all` adds
+    /// the logits of all classes to the rows it is given.
     pub(super) fn forward(
         &self,
         outputs: &[View<&GpuBuffer>],
@@ -340,7 +341,7 @@ impl GpuLoss<'_> {
         })
     }
 
-    /// Take the logits of these classes, `[rows, classes]`, into the rows. The first come first.
+    /// Add the logits of these classes, `[rows, classes]`, to the rows. Class 0 must come first.
     pub(super) fn take(
         &self,
         (logits, dtype): (Binding, DType),
@@ -353,13 +354,13 @@ impl GpuLoss<'_> {
             program: rows_program(dtype, width(n)),
             params: self.params(self.rows(), classes),
             inputs: &[logits, self.targets.data.all()],
-            outputs: &[rows, self.gpu.complaints()],
+            outputs: &[rows, self.gpu.index_errors()],
             groups: self.rows(),
             work: (self.rows() * n) as u64,
         })
     }
 
-    /// The gradients of the logits of these classes, from the extras and `dy`.
+    /// The gradients of the logits of these classes, from the rows, the count and `dy`.
     pub(super) fn grad(
         &self,
         (logits, from): (Binding, DType),
@@ -395,7 +396,7 @@ impl GpuLoss<'_> {
             n,
             ignores: self.ignore.is_some() as u32,
             ignore: self.ignore.unwrap_or(0),
-            slot: self.gpu.slot(self.op, "target"),
+            slot: self.gpu.index_error_slot(self.op, "target"),
             nan: f32::NAN,
         }
     }
@@ -410,7 +411,7 @@ params! {
 
 fn rows_program(elem: DType, width: u32) -> Program {
     let source =
-        [include_str!("../gpu/math.wgsl"), include_str!("cross_entropy.wgsl"), COMPLAINTS, LINES];
+        [include_str!("../gpu/math.wgsl"), include_str!("cross_entropy.wgsl"), INDEX_ERRORS, LINES];
     Program::new::<LossParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

@@ -1,5 +1,5 @@
-// One workgroup computes the mean of ln sum + (max − logit) over the rows that count, and how many these
-// are; 0 if there are none.
+// One workgroup computes the mean of ln sum + (max − logit) over the rows that are not ignored, and
+// their number; 0 if there are none.
 @group(0) @binding(0) var<storage, read> rows: array<f32>; // [rows, 3]
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
 @group(0) @binding(2) var<storage, read_write> loss: array<f32>;
@@ -14,7 +14,7 @@ var<workgroup> counts: array<u32, WIDTH>;
 fn line(i: u32, local: u32) {
     var sum = 0.0;
     var counted = 0u;
-    // A block's sum first, then theirs: the error grows with neither alone.
+    // Sums in two levels, so that the error does not grow with the number of rows.
     for (var start = local; start < p.rows; start += BLOCK) {
         var block = 0.0;
         for (var row = start; row < min(start + BLOCK, p.rows); row += WIDTH) {

@@ -1,21 +1,21 @@
-//! Rows of a table, looked up by number.
+//! Rows of a table, looked up by index.
 
 use std::ops::Range;
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{COMPLAINTS, ELEMENTS, GROUP, Gpu, Launch, Program, kernel_sizes, params};
+use crate::gpu::{ELEMENTS, GROUP, Gpu, INDEX_ERRORS, Launch, Program, kernel_sizes, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
 const OP: &str = "embedding";
 
-/// The rows of `table` that `ids` name.
+/// The rows of `table` with the indices `ids`.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -23,8 +23,8 @@ const OP: &str = "embedding";
 /// | `ids` | any, of type `u32` |
 /// | result | that of `ids`, then `d` |
 ///
-/// An id that is not below `v` is an error. On a GPU only the device sees it: its row is NaN, and the
-/// next read of any tensor returns the error.
+/// An id that is not below `v` is an error. On a GPU it is a device-side error: its row is NaN, and
+/// the next read of any tensor returns the error.
 ///
 /// The gradient of a row is the sum over its uses, in the order of `ids`.
 ///
@@ -47,7 +47,7 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
 struct Embedding;
 
 impl Op for Embedding {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Input(1)
     }
 
@@ -77,12 +77,12 @@ impl Kernel for Embedding {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(inputs[0].spec);
-        let ids = inputs[1].of::<u32>();
+        let ids = inputs[1].as_slice::<u32>();
         ensure_below(OP, "id", ids, v, None)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let table = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, piece| {
-                for (y, &id) in piece.chunks_mut(d).zip(&ids[start / d..]) {
+            let table = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
+                for (y, &id) in chunk.chunks_mut(d).zip(&ids[start / d..]) {
                     y.copy_from_slice(&table[id as usize * d..][..d]);
                 }
             });
@@ -94,13 +94,13 @@ impl Kernel for Embedding {
         let (table, ids, y) = (&inputs[0], &inputs[1], &outputs[0]);
         let [v, d] = sizes(table.spec);
         let row = d * table.spec.dtype().size();
-        for rows in gpu.pieces(v, row) {
+        for rows in gpu.windows(v, row) {
             gpu.launch(Launch {
                 name: OP,
                 program: value_program(table.spec.dtype()),
                 params: EmbeddingParams::new(gpu, y.spec.len(), [v, d], &rows)?,
-                inputs: &[table.data.all().part(rows, row), ids.data.all()],
-                outputs: &[y.data.all(), gpu.complaints()],
+                inputs: &[table.data.all().window(rows, row), ids.data.all()],
+                outputs: &[y.data.all(), gpu.index_errors()],
                 groups: y.spec.len().div_ceil(GROUP),
                 work: y.spec.len() as u64,
             })?;
@@ -119,7 +119,7 @@ impl Kernel for EmbeddingGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -127,11 +127,11 @@ impl Kernel for EmbeddingGrad {
         Ok(vec![self.table.clone()])
     }
 
-    /// The positions are sorted by id, those of an id in their order; then rows in parallel.
+    /// Positions are sorted by id, stably; then rows are summed in parallel.
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [v, d] = sizes(&self.table);
-        let ids = inputs[1].of::<u32>();
-        // Where the positions of each id end, and so those of the next begin.
+        let ids = inputs[1].as_slice::<u32>();
+        // The end of the positions of each id, which is the start of those of the next.
         let mut ends = vec![0; v + 1];
         ids.iter().for_each(|&id| ends[id as usize + 1] += 1);
         for id in 0..v {
@@ -143,10 +143,10 @@ impl Kernel for EmbeddingGrad {
             ends[id as usize] += 1;
         }
         with_dtype!(self.table.dtype(), T: Float => {
-            let dy = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<T>(), rows_for(d) * d, |start, piece| {
+            let dy = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
                 let [mut sum, mut wide] = [(); 2].map(|()| vec![<T as Float>::Acc::ZERO; d]);
-                for (i, row) in piece.chunks_mut(d).enumerate() {
+                for (i, row) in chunk.chunks_mut(d).enumerate() {
                     let id = start / d + i;
                     let first = if id == 0 { 0 } else { ends[id - 1] };
                     sum.fill(<T as Float>::Acc::ZERO);
@@ -178,13 +178,13 @@ impl Kernel for EmbeddingGrad {
             work: (m as u64).pow(2),
         })?;
         let row = d * self.table.dtype().size();
-        for rows in gpu.pieces(v, row) {
+        for rows in gpu.windows(v, row) {
             gpu.launch(Launch {
                 name: OP,
                 program: grad_program(self.table.dtype()),
                 params: EmbeddingParams::new(gpu, m * d, [v, d], &rows)?,
                 inputs: &[dy.data.all(), ids.data.all(), links.all()],
-                outputs: &[dtable.data.all().part(rows, row)],
+                outputs: &[dtable.data.all().window(rows, row)],
                 groups: (m * d).div_ceil(GROUP),
                 work: (m * d) as u64,
             })?;
@@ -212,7 +212,7 @@ fn sizes(table: &Spec) -> [usize; 2] {
     [table.shape()[0], table.shape()[1]]
 }
 
-/// Rows worth a piece of work.
+/// Rows of a chunk: enough to be worth a task.
 fn rows_for(d: usize) -> usize {
     GRAIN.div_ceil(d.max(1))
 }
@@ -222,7 +222,7 @@ params! {
 }
 
 impl EmbeddingParams {
-    /// For a launch that sees some rows of the table.
+    /// For a launch that binds some rows of the table.
     fn new(
         gpu: &Gpu,
         len: usize,
@@ -230,14 +230,22 @@ impl EmbeddingParams {
         rows: &Range<usize>,
     ) -> Result<EmbeddingParams> {
         let [len, v, d, first, rows] = kernel_sizes(OP, [len, v, d, rows.start, rows.len()])?;
-        Ok(EmbeddingParams { len, v, d, first, rows, slot: gpu.slot(OP, "id"), nan: f32::NAN })
+        Ok(EmbeddingParams {
+            len,
+            v,
+            d,
+            first,
+            rows,
+            slot: gpu.index_error_slot(OP, "id"),
+            nan: f32::NAN,
+        })
     }
 }
 
 params! { struct LinksParams { len: u32 } }
 
 fn value_program(elem: DType) -> Program {
-    let source = [include_str!("embedding.wgsl"), COMPLAINTS, ELEMENTS];
+    let source = [include_str!("embedding.wgsl"), INDEX_ERRORS, ELEMENTS];
     Program::new::<EmbeddingParams>(&source, &[("Elem", elem)], &[])
 }
 

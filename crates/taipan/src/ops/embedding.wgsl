@@ -1,9 +1,9 @@
 // y = table[ids], [m, d]: an invocation copies one element. Of the table, [v, d], p.rows rows from
-// p.first on are bound; a row outside them is for another launch. One outside the table is NaN.
+// p.first on are bound; other rows are copied by other launches. A row outside the table is NaN.
 @group(0) @binding(0) var<storage, read> table: array<Elem>;
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<Elem>;
-@group(0) @binding(3) var<storage, read_write> complaints: array<atomic<u32>>;
+@group(0) @binding(3) var<storage, read_write> index_errors: array<atomic<u32>>;
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
@@ -12,7 +12,7 @@ fn element(i: u32) {
     if id >= p.v {
         y[i] = Elem(p.nan);
         if column == 0u {
-            complain(id, p.v);
+            report_index_error(id, p.v);
         }
         return;
     }

@@ -1,6 +1,6 @@
-// dtable[id] = Σ dy[i] over the positions i of id: an invocation sums one element, in the order of the
-// positions, if its position is the first. Of dtable p.rows rows from p.first on are bound, and rows
-// without a position are zero already.
+// dtable[id] = Σ dy[i] over the positions i of id: the invocation of the first position sums one
+// element, in the order of the positions. Of dtable, p.rows rows from p.first on are bound, and
+// rows without a position are already zero.
 @group(0) @binding(0) var<storage, read> dy: array<Elem>;
 @group(0) @binding(1) var<storage, read> ids: array<u32>;
 @group(0) @binding(2) var<storage, read> links: array<vec2<u32>>;

@@ -1,5 +1,5 @@
-// An invocation looks for its position's neighbours with the same id. links[i] is the next position,
-// p.len if there is none, and 1 if there is none before it.
+// Links each position to the next one with the same id: links[i] is that position, or p.len if
+// there is none, and 1 if position i is the first of its id. One position per invocation.
 @group(0) @binding(0) var<storage, read> ids: array<u32>;
 @group(0) @binding(1) var<storage, read_write> links: array<vec2<u32>>;
 @group(1) @binding(0) var<uniform> p: Params;

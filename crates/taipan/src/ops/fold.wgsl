@@ -1,4 +1,4 @@
-// Sums and maxima, held in words: a sum's bits, or a maximum's order. Both begin with 0.
+// Sums and maxima as u32: the bits of a sum, or the order of a maximum. Both start from 0.
 const SUM = 0u;
 const MAX = 1u;
 
@@ -16,7 +16,7 @@ fn join(a: u32, b: u32) -> u32 {
     return bitcast<u32>(bitcast<f32>(a) + bitcast<f32>(b));
 }
 
-// The result; NaN if it is of the greatest order.
+// The result as a float.
 fn leave(a: u32, divisor: f32) -> f32 {
     if FOLD == MAX {
         let bits = select(~a, a & 0x7fffffffu, a >= 0x80000000u);

@@ -1,6 +1,5 @@
-//! Functions of one number with their gradients: what activations and element-wise operations are
-//! made of. One table has all there is to know about each; types, names, methods of [`Tensor`], vector
-//! loops and WGSL follow from it.
+//! Scalar functions with their gradients, for activations and element-wise operations. One table
+//! defines them; types, names, methods of [`Tensor`], vector loops and WGSL are generated from it.
 
 use super::unary::Unary;
 use crate::DType;
@@ -40,7 +39,7 @@ vectorized! {
     }
 }
 
-/// Of an entry: how `gradient_at` in WGSL gets from `x` to what is saved.
+/// The WGSL expression by which `gradient_at` computes what is saved from `x`.
 macro_rules! saved_from_x {
     (Nothing) => {
         "0.0"
@@ -58,11 +57,12 @@ macro_rules! saved_from_x {
 /// ```text
 /// /// What the public documentation says.
 /// Variant(parameter: f64 = an example for tests): method, saves what backward reads
-///     value(x) => the value in Rust, with `A` the float type and `I` the instruction set; "in WGSL";
+///     value(x) => the value in Rust, with the float type `A` and instruction set `I`; "in WGSL";
 ///     gradient(saved, dy) => `dy·f'` in Rust; "in WGSL";
 /// ```
 ///
-/// In WGSL the parameter is `PARAMETER`. Activations can be fused into other operations; functions stand alone.
+/// In WGSL the parameter is `PARAMETER`. Activations can be fused into other operations, the other
+/// functions cannot.
 macro_rules! functions {
     (
         activations { $($(#[$adoc:meta])* $a:ident $(($ap:ident: $apt:ty = $aexample:expr))?:
@@ -74,7 +74,7 @@ macro_rules! functions {
             value($fx:ident) => $fvalue:expr; $fwgsl:literal;
             gradient($fs:ident, $fdy:ident) => $fgrad:expr; $fgrad_wgsl:literal; )* }
     ) => {
-        /// A function that [`linear`](crate::linear) and other operations apply in passing.
+        /// A function that can be fused into [`linear`](crate::linear) and other operations.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum Activation {
@@ -84,7 +84,7 @@ macro_rules! functions {
         }
 
         impl Activation {
-            /// All of them; those with a parameter, with one that makes sense.
+            /// All of them; those with a parameter, with an example of it.
             pub const ALL: &[Activation] =
                 &[Activation::None, $(Activation::$a $(($aexample))?,)*];
         }
@@ -282,7 +282,8 @@ impl From<Activation> for Function {
 }
 
 impl Function {
-    /// A program whose kernel calls `value`, `gradient` (from what is saved) or `gradient_at` (from `x`).
+    /// A program whose kernel calls `value`, `gradient` (from what is saved) or `gradient_at` (from
+    /// `x`).
     pub(crate) fn program<P: Params>(
         self,
         source: &[&'static str],
@@ -342,8 +343,8 @@ fn not_below<A: Real>(x: A, limit: f64) -> A {
     if x < limit { limit } else { x }
 }
 
-/// Beyond this, both forms of gelu are 0 or x to the last digit, and so are their derivatives 0 or 1;
-/// within it, no power of x overflows.
+/// Beyond this, both forms of gelu are exactly 0 or x, and their derivatives 0 or 1; within it, no
+/// power of x overflows.
 const GELU_FLAT: f64 = 64.0;
 
 const SQRT_8_OVER_PI: f64 = 1.595_769_121_605_730_7;
@@ -392,15 +393,16 @@ fn gelu_erf_derivative<I: Isa, A: Real>(x: A) -> A {
     x.fma::<I>(density, normal_cdf::<I, A>(x))
 }
 
-/// Beyond this, silu is 0 or x to the last digit.
+/// Beyond this, silu is exactly 0 or x.
 const SILU_FLAT: f64 = 800.0;
 
-/// What silu and its derivative are made of, such that neither is `∞·0` at an infinite `x`; NaN stays.
+/// The terms of silu and its derivative, computed so that neither is `∞·0` at an infinite `x`; NaN
+/// stays.
 pub(crate) struct SiluParts<A> {
     /// `x·sigmoid(x)`
     pub(crate) value: A,
     pub(crate) sigmoid: A,
-    /// `x`, but not beyond where the derivative is 0 or 1.
+    /// `x`, clamped to where the derivative is not yet 0 or 1.
     pub(crate) x: A,
 }
 

@@ -1,4 +1,4 @@
-// What the functions of function.rs are made of. Goes after gpu/math.wgsl and before a function of the table.
+// Used by the functions of function.rs. Inserted between gpu/math.wgsl and a function of the table.
 //
 // Limits are set by select() and not by min() and max(), which may drop a NaN; and since a compiler
 // may assume that there is none, m_keep_nan() brings it back.
@@ -11,8 +11,8 @@ fn not_below(x: f32, limit: f32) -> f32 {
     return select(x, -limit, x < -limit);
 }
 
-// Beyond this, both forms of gelu are 0 or x to the last digit, and so are their derivatives 0 or 1;
-// within it, no power of x overflows.
+// Beyond this, both forms of gelu are exactly 0 or x, and their derivatives 0 or 1; within it, no
+// power of x overflows.
 const GELU_FLAT = 64.0;
 
 // With s(v) = sigmoid(v) and v = √(8/π)·(x + 0.044715·x³), since (1 + tanh(v/2))/2 = s(v):
@@ -51,7 +51,7 @@ fn gelu_erf_derivative(x: f32) -> f32 {
     return m_keep_nan(x, fma(z, density, normal_cdf(z)));
 }
 
-// Beyond this, silu is 0 or x to the last digit.
+// Beyond this, silu is exactly 0 or x.
 const SILU_FLAT = 800.0;
 
 // With s = sigmoid(x): y = x·s and y' = s·(1 + x·(1 − s)).

@@ -23,8 +23,8 @@ const OP: &str = "gated";
 /// | `gate` | that of `x` |
 /// | result | that of `x` |
 ///
-/// Both have the same float type. Backward keeps `gate` and, if `gate` needs a gradient, `x`; it is one
-/// pass, too.
+/// Both have the same float type. `gate` and, if `gate` needs a gradient, `x` are saved for
+/// backward, which is one pass, too.
 ///
 /// ```
 /// use taipan::{Activation, Device, Tensor, gated};
@@ -42,7 +42,7 @@ pub fn gated(x: &Tensor, gate: &Tensor, activation: Activation) -> Result<Tensor
 struct Gated(Function);
 
 impl Op for Gated {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match slot {
             Slot::Input(0) => needs[1],
             Slot::Input(_) => true,
@@ -77,8 +77,8 @@ impl Kernel for Gated {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (x, gate) = (inputs[0].of::<T>(), inputs[1].of::<T>());
-            map(x, gate, outputs[0].of_mut::<T>(), |x, gate, y| {
+            let (x, gate) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
+            map(x, gate, outputs[0].as_mut_slice::<T>(), |x, gate, y| {
                 y.copy_from_slice(gate);
                 self.0.value(y);
                 fold::multiply(y, x);
@@ -100,7 +100,7 @@ impl Kernel for GatedGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -111,11 +111,11 @@ impl Kernel for GatedGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [dx, dgate] = outputs else { unreachable!("two results") };
         with_dtype!(dx.spec.dtype(), T: Float => {
-            let inputs = [0, 1, 2].map(|i| inputs[i].of::<T>());
-            let (dx, dgate) = (dx.of_mut::<T>(), dgate.of_mut::<T>());
+            let inputs = [0, 1, 2].map(|i| inputs[i].as_slice::<T>());
+            let (dx, dgate) = (dx.as_mut_slice::<T>(), dgate.as_mut_slice::<T>());
             let work = dx.len();
-            let pieces = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate().collect();
-            for_tasks(pieces, work, |(i, grads)| self.piece(inputs, i * GRAIN, grads))
+            let chunks = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate().collect();
+            for_tasks(chunks, work, |(i, grads)| self.chunk(inputs, i * GRAIN, grads))
         });
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Kernel for GatedGrad {
 
 impl GatedGrad {
     /// The gradients from element `start` on.
-    fn piece<T: Float>(&self, inputs: [&[T]; 3], start: usize, (dx, dgate): (&mut [T], &mut [T])) {
+    fn chunk<T: Float>(&self, inputs: [&[T]; 3], start: usize, (dx, dgate): (&mut [T], &mut [T])) {
         const BLOCK: usize = 1024;
         let mut wide = [[T::Acc::ZERO; BLOCK]; 3];
         let [mut open, mut product, mut out] = [[T::Acc::ZERO; BLOCK]; 3];

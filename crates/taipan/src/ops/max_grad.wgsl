@@ -1,5 +1,5 @@
-// x and dx are [outer, len, inner], y and dy [outer, inner]; a workgroup shares one element of dy
-// among those along `len` that reach y.
+// x and dx are [outer, len, inner], y and dy [outer, inner]; a workgroup divides one element of dy
+// equally among the elements along `len` that equal y.
 @group(0) @binding(0) var<storage, read> dy: array<Elem>;
 @group(0) @binding(1) var<storage, read> x: array<Elem>;
 @group(0) @binding(2) var<storage, read> y: array<Elem>;

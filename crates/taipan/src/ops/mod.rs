@@ -21,7 +21,7 @@ pub(crate) mod topk;
 pub(crate) mod transpose;
 pub(crate) mod unary;
 
-/// Every program that ops can launch, on GPUs that have these types.
+/// Every program that ops can launch, on GPUs that support these types.
 #[cfg(test)]
 pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
     let floats: Vec<_> = types.iter().copied().filter(|dtype| dtype.is_float()).collect();

@@ -2,7 +2,7 @@
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Binding, GROUP, Gpu, GpuBuffer, LINES, Launch, Program, params, width};
@@ -69,12 +69,12 @@ fn reduce(x: &Tensor, dims: &[usize], fold: Fold) -> Result<Tensor> {
         ensure_dim(fold.name(), dim, x.shape())?;
         ensure!(fold.name(), i == 0 || order[i - 1] != dim, "dimension {dim} is named twice");
     }
-    // Without dimensions there is one element each to take.
+    // Without dimensions, each element is reduced alone.
     let (first, count) = (order.first().copied().unwrap_or(0), order.len());
     if order.last().is_none_or(|last| last + 1 - first == count) {
         return apply_one(Reduce { fold, extent: Extent { first, end: first + count } }, &[x]);
     }
-    // Dimensions that are not neighbours are brought together at the end.
+    // Dimensions that are not adjacent are moved to the end.
     let mut permutation: Vec<usize> = (0..x.rank()).filter(|d| !order.contains(d)).collect();
     let extent = Extent { first: permutation.len(), end: x.rank() };
     permutation.extend(order);
@@ -92,7 +92,7 @@ pub(crate) fn sum_to(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
     x.sum_dims(&dims)?.reshape(shape)
 }
 
-/// Neighbouring dimensions.
+/// A range of adjacent dimensions.
 #[derive(Clone, Copy)]
 struct Extent {
     first: usize,
@@ -134,12 +134,12 @@ struct Reduce {
 }
 
 impl Op for Reduce {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         self.fold == Fold::Max && matches!(slot, Slot::Input(0) | Slot::Output(0))
     }
 
-    /// Each element gets the gradient of what it went into: whole for a sum, divided by the count
-    /// for a mean, and for a maximum divided by the number of elements that reach it.
+    /// Each element gets the gradient of its result: unchanged for a sum, divided by the count for
+    /// a mean, and for a maximum divided by the number of elements that equal it.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         if self.fold == Fold::Max {
             let inputs = [&dys[0], saved.input(0), saved.output(0)];
@@ -171,7 +171,7 @@ impl Kernel for Reduce {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let sizes = self.extent.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (x, out) = (inputs[0].of::<T>(), outputs[0].of_mut::<T>());
+            let (x, out) = (inputs[0].as_slice::<T>(), outputs[0].as_mut_slice::<T>());
             match sizes {
                 [_, len, 1] => reduce_rows(self.fold, x, len, out),
                 [_, len, inner] => reduce_columns(self.fold, x, len, inner, out),
@@ -184,7 +184,7 @@ impl Kernel for Reduce {
         let (x, y) = (&inputs[0], &outputs[0]);
         let sizes = self.extent.split(x.spec.shape());
         if sizes[1] == 0 {
-            // The sum of nothing is 0, its mean is not a number.
+            // The sum of no elements is 0, their mean is NaN.
             let zero_or_nan = if self.fold == Fold::Mean { f64::NAN } else { 0.0 };
             let word = match y.spec.dtype() {
                 DType::F16 => half::f16::of_f64(zero_or_nan).to_bits() as u32 * 0x1_0001,
@@ -237,14 +237,15 @@ impl Fold {
     }
 }
 
-/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the blocks' results.
+/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the results of the
+/// blocks.
 fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
     const BLOCK: usize = 1024;
     let blocks = len.div_ceil(BLOCK);
     let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks];
-    for_pieces(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, piece| {
+    for_chunks(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, chunk| {
         let mut wide = [T::Acc::ZERO; BLOCK];
-        for (i, partial) in piece.iter_mut().enumerate() {
+        for (i, partial) in chunk.iter_mut().enumerate() {
             let (row, block) = ((start + i) / blocks, (start + i) % blocks);
             let x = &x[row * len..][..len][block * BLOCK..];
             let wide = &mut wide[..x.len().min(BLOCK)];
@@ -252,8 +253,8 @@ fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
             *partial = fold.slice(wide);
         }
     });
-    for_pieces(out, GRAIN.div_ceil(blocks.max(1)), |start, piece| {
-        for (i, out) in piece.iter_mut().enumerate() {
+    for_chunks(out, GRAIN.div_ceil(blocks.max(1)), |start, chunk| {
+        for (i, out) in chunk.iter_mut().enumerate() {
             let acc = fold.slice(&partial[(start + i) * blocks..][..blocks]);
             T::narrow(&[fold.finish(acc, len)], std::slice::from_mut(out));
         }
@@ -265,12 +266,12 @@ fn reduce_rows<T: Float>(fold: Fold, x: &[T], len: usize, out: &mut [T]) {
 fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: &mut [T]) {
     const STRIP: usize = 256;
     const ROWS: usize = 256;
-    for_pieces(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, piece| {
+    for_chunks(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, chunk| {
         let mut wide = [T::Acc::ZERO; STRIP];
         let mut done = 0;
-        while done < piece.len() {
+        while done < chunk.len() {
             let (outer, column) = ((start + done) / inner, (start + done) % inner);
-            let n = STRIP.min(inner - column).min(piece.len() - done);
+            let n = STRIP.min(inner - column).min(chunk.len() - done);
             let mut total = [fold.start::<T::Acc>(); STRIP];
             for first in (0..len).step_by(ROWS) {
                 let mut block = [fold.start::<T::Acc>(); STRIP];
@@ -283,13 +284,13 @@ fn reduce_columns<T: Float>(fold: Fold, x: &[T], len: usize, inner: usize, out: 
             for x in &mut total[..n] {
                 *x = fold.finish(*x, len);
             }
-            T::narrow(&total[..n], &mut piece[done..done + n]);
+            T::narrow(&total[..n], &mut chunk[done..done + n]);
             done += n;
         }
     });
 }
 
-/// `dx = dy / (how many reach the maximum)` where `x = y`, else 0.
+/// `dx = dy / (how many equal the maximum)` where `x = y`, else 0.
 struct MaxGrad(Extent);
 
 impl Kernel for MaxGrad {
@@ -297,7 +298,7 @@ impl Kernel for MaxGrad {
         "max"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -308,25 +309,25 @@ impl Kernel for MaxGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [_, len, inner] = self.0.split(inputs[1].spec.shape());
         with_dtype!(inputs[1].spec.dtype(), T: Float => {
-            let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].of::<T>());
-            for_pieces(outputs[0].of_mut::<T>(), len * inner, |start, dx| {
+            let [dy, x, y] = [0, 1, 2].map(|i| inputs[i].as_slice::<T>());
+            for_chunks(outputs[0].as_mut_slice::<T>(), len * inner, |start, dx| {
                 let at = start / len; // of [outer, inner]
                 let (dy, y) = (&dy[at..at + inner], &y[at..at + inner]);
                 let x = &x[start..start + dx.len()];
-                // A NaN maximum is reached by the NaNs.
+                // NaNs equal a maximum of NaN.
                 #[allow(clippy::eq_op)]
-                let reaches = |x: T, y: T| x == y || x != x && y != y;
+                let equals = |x: T, y: T| x == y || x != x && y != y;
                 let mut counts = vec![0u32; inner];
                 for x in x.chunks(inner) {
                     for ((count, x), y) in counts.iter_mut().zip(x).zip(y) {
-                        *count += reaches(*x, *y) as u32;
+                        *count += equals(*x, *y) as u32;
                     }
                 }
                 let share = |(dy, count): (&T, u32)| T::of_f64(dy.to_f64() / count as f64);
                 let shares: Vec<T> = dy.iter().zip(counts).map(share).collect();
                 for (dx, x) in dx.chunks_mut(inner).zip(x.chunks(inner)) {
                     for (i, dx) in dx.iter_mut().enumerate() {
-                        *dx = if reaches(x[i], y[i]) { shares[i] } else { T::of_f64(0.0) };
+                        *dx = if equals(x[i], y[i]) { shares[i] } else { T::of_f64(0.0) };
                     }
                 }
             });
@@ -367,9 +368,9 @@ impl Kernel for Argmax {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [_, len, inner] = self.0.split(inputs[0].spec.shape());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let x = inputs[0].of::<T>();
-            for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(len), |start, piece| {
-                for (i, out) in piece.iter_mut().enumerate() {
+            let x = inputs[0].as_slice::<T>();
+            for_chunks(outputs[0].as_mut_slice::<u32>(), GRAIN.div_ceil(len), |start, chunk| {
+                for (i, out) in chunk.iter_mut().enumerate() {
                     let (outer, column) = ((start + i) / inner, (start + i) % inner);
                     let best = if inner == 1 {
                         let widen = |j: usize, wide: &mut [<T as Float>::Acc]| {
@@ -379,8 +380,8 @@ impl Kernel for Argmax {
                     } else {
                         let at = |j: usize| x[(outer * len + j) * inner + column].to_f64();
                         (1..len).fold(0, |best, j| {
-                            let (held, new) = (at(best), at(j));
-                            if new > held || new.is_nan() && !held.is_nan() { j } else { best }
+                            let (old, new) = (at(best), at(j));
+                            if new > old || new.is_nan() && !old.is_nan() { j } else { best }
                         })
                     };
                     *out = best as u32;
@@ -404,8 +405,8 @@ impl Kernel for Argmax {
     }
 }
 
-/// A reduction on a GPU, in as many stages as it takes: each folds blocks, in an order that follows
-/// from the sizes alone, and leaves f32 for the next.
+/// A reduction on a GPU, in as many passes as it takes: each folds blocks, in an order that depends
+/// on the sizes only, and writes f32 for the next.
 pub(super) struct Folding {
     op: &'static str,
     fold: Fold,
@@ -413,11 +414,13 @@ pub(super) struct Folding {
     to: DType,
 }
 
-params! { struct FoldParams { lines: u32, outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 } }
+params! {
+    struct FoldParams { lines: u32, outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 }
+}
 
-/// Elements a workgroup folds into one, if they are neighbours.
+/// Contiguous elements that a workgroup folds into one.
 const ROW_BLOCK: usize = 4096;
-/// Elements an invocation folds into one.
+/// Elements that an invocation folds into one.
 const COLUMN_BLOCK: usize = 64;
 
 impl Folding {
@@ -437,7 +440,7 @@ impl Folding {
         let (mut from, mut left) = (self.from, len);
         let mut partial: Option<GpuBuffer> = None;
         loop {
-            // Neighbours are folded by a workgroup; none, for those that are apart or few.
+            // A workgroup folds contiguous elements, an invocation strided or few ones.
             let rows = (inner == 1 && left > COLUMN_BLOCK).then(|| width(left));
             let block = if rows.is_some() { ROW_BLOCK } else { COLUMN_BLOCK };
             let blocks = left.div_ceil(block);
@@ -452,16 +455,16 @@ impl Folding {
                 partial.as_ref().map_or(x, GpuBuffer::all),
                 next.as_ref().map_or(y, GpuBuffer::all),
             );
-            // A row alone may be longer than a binding.
-            let alone = outer == 1 && inner == 1;
-            let pieces = alone.then(|| gpu.pieces(blocks, block * from.size()));
-            let whole = (!alone).then_some(0..blocks);
-            for piece in whole.into_iter().chain(pieces.into_iter().flatten()) {
-                let elements = piece.start * block..(piece.end * block).min(left);
-                let (len, lines) = (elements.len(), outer * piece.len());
-                let (x, y) = match piece.len() == blocks {
+            // A single row may be longer than a binding.
+            let single = outer == 1 && inner == 1;
+            let windows = single.then(|| gpu.windows(blocks, block * from.size()));
+            let whole = (!single).then_some(0..blocks);
+            for window in whole.into_iter().chain(windows.into_iter().flatten()) {
+                let elements = window.start * block..(window.end * block).min(left);
+                let (len, lines) = (elements.len(), outer * window.len());
+                let (x, y) = match window.len() == blocks {
                     true => (x, y),
-                    false => (x.part(elements, from.size()), y.part(piece.clone(), to.size())),
+                    false => (x.window(elements, from.size()), y.window(window.clone(), to.size())),
                 };
                 gpu.launch(Launch {
                     name: self.op,
@@ -471,7 +474,7 @@ impl Folding {
                         outer: outer as u32,
                         len: len as u32,
                         inner: inner as u32,
-                        blocks: piece.len() as u32,
+                        blocks: window.len() as u32,
                         divisor: if last { divisor } else { 1.0 },
                     },
                     inputs: &[x],
@@ -488,7 +491,7 @@ impl Folding {
     }
 }
 
-/// For neighbours, with a workgroup so wide; or for elements that are apart.
+/// For contiguous elements, with workgroups of this width; or for strided ones.
 fn fold_program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
     let (kernel, entry, block) = match rows {
         Some(_) => (include_str!("reduce_rows.wgsl"), LINES, ROW_BLOCK),
@@ -497,7 +500,7 @@ fn fold_program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Progra
     let mut consts = vec![("FOLD", (fold == Fold::Max) as u32), ("BLOCK", block as u32)];
     consts.extend(rows.map(|width| ("WIDTH", width)));
     Program::new::<FoldParams>(
-        &[include_str!("../gpu/order.wgsl"), include_str!("fold.wgsl"), kernel, entry],
+        &[include_str!("../gpu/float_order.wgsl"), include_str!("fold.wgsl"), kernel, entry],
         &[("In", from), ("Out", to)],
         &consts,
     )
@@ -512,13 +515,13 @@ impl LineParams {
 }
 
 fn max_grad_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("max_grad.wgsl"), LINES];
+    let source = [include_str!("../gpu/float_order.wgsl"), include_str!("max_grad.wgsl"), LINES];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 fn argmax_program(elem: DType, width: u32) -> Program {
     let source = [
-        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/float_order.wgsl"),
         include_str!("../gpu/greatest.wgsl"),
         include_str!("argmax.wgsl"),
         LINES,

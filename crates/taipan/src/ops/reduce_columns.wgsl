@@ -1,5 +1,5 @@
-// x is [outer, len, inner]; an invocation folds up to BLOCK elements that are `inner` apart into one
-// element of y, [outer, blocks, inner].
+// x is [outer, len, inner]; an invocation folds up to BLOCK elements that are `inner` apart into
+// one element of y, [outer, blocks, inner].
 @group(0) @binding(0) var<storage, read> x: array<In>;
 @group(0) @binding(1) var<storage, read_write> y: array<Out>;
 @group(1) @binding(0) var<uniform> p: Params;

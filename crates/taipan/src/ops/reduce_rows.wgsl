@@ -1,10 +1,10 @@
-// x is [outer, len]; a workgroup folds BLOCK neighbours of a row into one element of y,
+// x is [outer, len]; a workgroup folds BLOCK contiguous elements of a row into one element of y,
 // [outer, blocks].
 @group(0) @binding(0) var<storage, read> x: array<In>;
 @group(0) @binding(1) var<storage, read_write> y: array<Out>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<u32, WIDTH>;
+var<workgroup> partial: array<u32, WIDTH>;
 
 fn line(i: u32, local: u32) {
     let row = i / p.blocks;
@@ -14,14 +14,14 @@ fn line(i: u32, local: u32) {
     for (var j = start + local; j < end; j += WIDTH) {
         acc = join(acc, enter(f32(x[row * p.len + j])));
     }
-    part[local] = acc;
+    partial[local] = acc;
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
-            part[local] = join(part[local], part[local + half]);
+            partial[local] = join(partial[local], partial[local + half]);
         }
     }
     if local == 0u {
-        y[i] = Out(leave(part[0], p.divisor));
+        y[i] = Out(leave(partial[0], p.divisor));
     }
 }

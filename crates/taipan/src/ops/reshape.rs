@@ -1,6 +1,6 @@
-//! The same elements under another shape.
+//! The same elements in another shape.
 
-use crate::autograd::record;
+use crate::autograd::add_node;
 use crate::error::{Result, ensure};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -21,8 +21,8 @@ impl Tensor {
         ensure!(OP, spec.len() == self.len(), "{:?} does not fill {shape:?}", self.shape());
         let before = self.shape().to_vec();
         let mut result = [Tensor::of(spec, self.storage.clone())];
-        let rule = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].reshape(&before)?)]));
-        record(OP, &[self], &mut result, rule);
+        let backward = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].reshape(&before)?)]));
+        add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! RMS norm along the last dimension, alone or behind the addition of a residual stream.
+//! RMS norm along the last dimension, alone or after the addition of a residual.
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply, apply_one};
@@ -22,11 +22,11 @@ use crate::tensor::Tensor;
 /// | `weight` | `[n]` |
 /// | result | `[…, n]` |
 ///
-/// Both have the same float type. Sums are kept in f32 (f64 for f64), and squares neither overflow
-/// nor vanish: a row of 1e25 or of 1e-25 in f32 is as good as one of 1, as long as
+/// Both have the same float type. Sums are accumulated in f32 (f64 for f64), and squares neither
+/// overflow nor underflow: a row of 1e25 or of 1e-25 in f32 is as accurate as one of 1, as long as
 /// `√(mean(x²) + eps)` and its inverse are normal numbers.
 ///
-/// Backward keeps `x`, `weight` and one number per row.
+/// `x`, `weight` and one number per row are saved for backward.
 ///
 /// ```
 /// use taipan::{Device, Tensor, rms_norm};
@@ -51,8 +51,8 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
 /// | first result, the norm | that of `x` | that of `x` |
 /// | second result, `s` | that of `x` | that of `residual` |
 ///
-/// A residual stream in f32 stays in f32 while the rest of a network is in f16 or bf16. Backward keeps
-/// `s`, `weight` and one number per row.
+/// A residual in f32 stays in f32 while the rest of a network is in f16 or bf16. `s`, `weight` and
+/// one number per row are saved for backward.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, add_rms_norm};
@@ -77,7 +77,7 @@ pub fn add_rms_norm(
     Ok((next(), next()))
 }
 
-/// Inputs `x`, `weight` and perhaps `residual`; results `y` and with a residual `s`.
+/// Inputs `x`, `weight` and optionally `residual`; results `y` and, with a residual, `s`.
 struct RmsNorm {
     /// For errors.
     name: &'static str,
@@ -85,9 +85,9 @@ struct RmsNorm {
 }
 
 impl Op for RmsNorm {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match slot {
-            Slot::Input(0) => needs.len() == 2, // with a residual, `s` in its place
+            Slot::Input(0) => needs.len() == 2, // with a residual, `s` is saved instead
             Slot::Input(i) => i == 1,
             Slot::Output(i) => i == 1,
         }
@@ -135,10 +135,10 @@ impl Kernel for RmsNorm {
     }
 
     /// `rstd = 1/√(mean(s²) + eps)` of each row.
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
         let (y, rows) = (&outputs[0], rows(&outputs[0]));
         let rstd = Spec::new(self.name, &[rows], wide(y.dtype()));
-        vec![rstd.expect("rows that hold something fit the memory")]
+        vec![rstd.expect("not larger than `y`")]
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -152,7 +152,7 @@ impl Kernel for RmsNorm {
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (x, n) = (&inputs[0], row_len(inputs[0].spec));
-        // Bound in the place of what is not there; what is written may not be bound twice.
+        // Bound in place of absent outputs: a buffer cannot be bound twice for writing.
         let [no_s, no_rstd] =
             [gpu.scratch(self.name, 0)?, gpu.scratch(self.name, 4 * rows(x.spec))?];
         let residual = inputs.get(2);
@@ -189,17 +189,17 @@ impl RmsNorm {
         if n == 0 {
             return;
         }
-        let x = inputs[0].of::<T>();
+        let x = inputs[0].as_slice::<T>();
         let mut buffer = vec![T::Acc::ZERO; n];
-        let weight = widened(inputs[1].of::<T>(), &mut buffer);
-        let residual = inputs.get(2).map(|residual| residual.of::<R>());
+        let weight = widened(inputs[1].as_slice::<T>(), &mut buffer);
+        let residual = inputs.get(2).map(|residual| residual.as_slice::<R>());
         let (y, rest) = outputs.split_at_mut(1);
         let (s, rstd) = rest.split_at_mut(residual.is_some() as usize);
 
         let block = rows_per_task(n);
-        let y = y[0].of_mut::<T>().chunks_mut(block * n);
-        let mut s = s.first_mut().map(|s| s.of_mut::<R>().chunks_mut(block * n));
-        let mut rstd = rstd.first_mut().map(|rstd| rstd.of_mut::<T::Acc>().chunks_mut(block));
+        let y = y[0].as_mut_slice::<T>().chunks_mut(block * n);
+        let mut s = s.first_mut().map(|s| s.as_mut_slice::<R>().chunks_mut(block * n));
+        let mut rstd = rstd.first_mut().map(|rstd| rstd.as_mut_slice::<T::Acc>().chunks_mut(block));
         let tasks = y.enumerate().map(|(i, y)| {
             let s = s.as_mut().and_then(Iterator::next).unwrap_or_default();
             let rstd = rstd.as_mut().and_then(Iterator::next).unwrap_or_default();
@@ -225,19 +225,19 @@ impl RmsNorm {
         });
     }
 
-    /// `1/√(mean(s²) + eps)`. Where squares leave the range of the type, those of `s/m` are taken, with
+    /// `1/√(mean(s²) + eps)`. If squares leave the range of the type, those of `s/m` are used, with
     /// `m` the larger of `max|s|` and `√eps`.
     fn rstd<A: Real>(&self, s: &[A]) -> A {
         let (n, eps) = (A::of(s.len() as f64), A::of(self.eps));
         let mean = fold::dot(s, s) / n + eps;
-        // Between these, in f32 too, no square that counts has overflowed or vanished.
+        // Between these bounds, also in f32, no significant square has overflowed or underflowed.
         if mean > A::of(2f64.powi(-100)) && mean < A::of(2f64.powi(126)) {
             return A::ONE / mean.sqrt();
         }
         let root_eps = A::of(self.eps.sqrt());
         let magnitude = |x: A| if x < A::ZERO { -x } else { x };
         let m = s.iter().fold(root_eps, |m, s| fold::larger(m, magnitude(*s)));
-        // Nothing but zeros, an infinity or NaN: the limits are ∞, 0 and NaN.
+        // Only zeros, an infinity, or NaN: the limits are ∞, 0 and NaN.
         if !(m > A::ZERO && m < A::of(f64::INFINITY)) {
             return A::ONE / m;
         }
@@ -247,8 +247,8 @@ impl RmsNorm {
     }
 }
 
-/// `dweight`, `ds` and, if `x` has another type than `s`, `ds` in that type; from `dy`, `s`, `weight`,
-/// `rstd` and perhaps the upstream of `s`.
+/// `dweight`, `ds` and, if `x` has another type than `s`, `ds` in that type; from `dy`, `s`,
+/// `weight`, `rstd` and optionally the upstream of `s`.
 struct RmsNormGrad {
     name: &'static str,
 }
@@ -258,7 +258,7 @@ impl Kernel for RmsNormGrad {
         self.name
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -330,11 +330,11 @@ impl RmsNormGrad {
         if n == 0 {
             return Ok(());
         }
-        let (dy, s) = (inputs[0].of::<T>(), inputs[1].of::<R>());
+        let (dy, s) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<R>());
         let mut buffer = vec![T::Acc::ZERO; n];
-        let weight = widened(inputs[2].of::<T>(), &mut buffer);
-        let rstd = inputs[3].of::<T::Acc>();
-        let upstream = inputs.get(4).map(|upstream| upstream.of::<R>());
+        let weight = widened(inputs[2].as_slice::<T>(), &mut buffer);
+        let rstd = inputs[3].as_slice::<T::Acc>();
+        let upstream = inputs.get(4).map(|upstream| upstream.as_slice::<R>());
         let (dweight, rest) = outputs.split_at_mut(1);
         let (ds, dx) = rest.split_at_mut(1);
 
@@ -342,9 +342,9 @@ impl RmsNormGrad {
         // [blocks, n]
         let mut partial =
             CpuBuffer::scratch(self.name, rows.div_ceil(block) * n * size_of::<T::Acc>())?;
-        let ds = ds[0].of_mut::<R>().chunks_mut(block * n);
-        let mut dx = dx.first_mut().map(|dx| dx.of_mut::<T>().chunks_mut(block * n));
-        let partials = partial.of_mut::<T::Acc>().chunks_mut(n);
+        let ds = ds[0].as_mut_slice::<R>().chunks_mut(block * n);
+        let mut dx = dx.first_mut().map(|dx| dx.as_mut_slice::<T>().chunks_mut(block * n));
+        let partials = partial.as_mut_slice::<T::Acc>().chunks_mut(n);
         let tasks = ds.zip(partials).enumerate().map(|(i, (ds, partial))| {
             let dx = dx.as_mut().and_then(Iterator::next).unwrap_or_default();
             (i * block, ds, dx, partial)
@@ -372,13 +372,13 @@ impl RmsNormGrad {
             }
         });
         let mut total = vec![T::Acc::ZERO; n];
-        partial.of::<T::Acc>().chunks(n).for_each(|partial| fold::add(&mut total, partial));
-        T::narrow(&total, dweight[0].of_mut::<T>());
+        partial.as_slice::<T::Acc>().chunks(n).for_each(|partial| fold::add(&mut total, partial));
+        T::narrow(&total, dweight[0].as_mut_slice::<T>());
         Ok(())
     }
 }
 
-/// What a row of the gradient is computed from, and what becomes of it.
+/// The inputs and outputs of a row of the gradient.
 struct GradRow<'a, A> {
     dy: &'a [A],
     s: &'a [A],
@@ -429,7 +429,7 @@ params! { struct RmsNormParams { lines: u32, n: u32, add: u32, eps: f32, root_ep
 params! { struct GradParams { lines: u32, n: u32, add: u32, split: u32 } }
 params! { struct WeightParams { len: u32, rows: u32, n: u32 } }
 
-/// Rows whose part of `dweight` an invocation sums.
+/// Rows of a partial sum of `dweight`.
 const ROWS: usize = 64;
 
 /// `stream` is the type of the residual.
@@ -457,7 +457,7 @@ fn weight_program(elem: DType, stream: DType) -> Program {
     )
 }
 
-/// The type sums are kept in.
+/// The type of sums.
 fn wide(dtype: DType) -> DType {
     with_dtype!(dtype, T: Float => <<T as Float>::Acc as Element>::DTYPE)
 }
@@ -466,7 +466,7 @@ fn row_len(spec: &Spec) -> usize {
     spec.shape().last().copied().unwrap_or(1)
 }
 
-/// How many rows there are that hold something.
+/// The number of rows; 0 if they are empty.
 fn rows(spec: &Spec) -> usize {
     spec.len().checked_div(row_len(spec)).unwrap_or(0)
 }

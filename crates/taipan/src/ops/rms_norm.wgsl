@@ -1,5 +1,6 @@
-// y = s·rstd ⊙ weight with rstd = 1/√(mean(s²) + eps); s is x or, if p.add, x + residual. A workgroup of
-// WIDTH invocations computes a row of x, residual, y and s, [rows, n], and an element of rstd, [rows].
+// y = s·rstd ⊙ weight with rstd = 1/√(mean(s²) + eps); s is x or, if p.add, x + residual. A
+// workgroup of WIDTH invocations computes a row of y and s, [rows, n], and an element of rstd,
+// [rows].
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read> weight: array<Elem>;
 @group(0) @binding(2) var<storage, read> residual: array<Stream>;
@@ -8,10 +9,10 @@
 @group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<f32, WIDTH>;
+var<workgroup> partial: array<f32, WIDTH>;
 var<workgroup> magnitudes: array<u32, WIDTH>;
 
-// Between these, no square that counts has overflowed or vanished: 2⁻¹⁰⁰ and 2¹²⁶.
+// 2⁻¹⁰⁰ and 2¹²⁶: between these bounds no significant square has overflowed or underflowed.
 const LOW = 0x0d800000u;
 const HIGH = 0x7e800000u;
 
@@ -23,16 +24,16 @@ fn sum_at(i: u32) -> f32 {
     return here;
 }
 
-// The sum of what all invocations have.
+// The sum over all invocations.
 fn total(local: u32, mine: f32) -> f32 {
-    part[local] = mine;
+    partial[local] = mine;
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
-            part[local] += part[local + half];
+            partial[local] += partial[local + half];
         }
     }
-    return workgroupUniformLoad(&part[0]);
+    return workgroupUniformLoad(&partial[0]);
 }
 
 fn inverse_root(x: f32) -> f32 {
@@ -43,7 +44,7 @@ fn inverse_root(x: f32) -> f32 {
 fn inverse_root_scaled(start: u32, local: u32) -> f32 {
     var top = bitcast<u32>(p.root_eps);
     for (var j = local; j < p.n; j += WIDTH) {
-        // Bits order magnitudes as they are, NaN above all.
+        // The bits of magnitudes have the order of their values, NaN above all.
         top = max(top, bitcast<u32>(sum_at(start + j)) & ~M_SIGN);
     }
     magnitudes[local] = top;
@@ -62,7 +63,7 @@ fn inverse_root_scaled(start: u32, local: u32) -> f32 {
     }
     let root = p.root_eps / m;
     let mean = total(local, squares) / f32(p.n) + root * root;
-    // Nothing but zeros, an infinity or NaN: the limits are ∞, 0 and NaN.
+    // Only zeros, an infinity, or NaN: the limits are ∞, 0 and NaN.
     var bits = bitcast<u32>(inverse_root(mean) / m);
     bits = select(bits, M_INFINITY, top == 0u);
     bits = select(bits, 0u, top == M_INFINITY);

@@ -1,5 +1,5 @@
-// Σ dy ⊙ s·rstd over up to ROWS rows: an invocation computes an element of partial, [blocks, n], from a
-// column of dy and s, [rows, n].
+// Σ dy ⊙ s·rstd over up to ROWS rows: an invocation computes an element of partial, [blocks, n],
+// from a column of dy and s, [rows, n].
 @group(0) @binding(0) var<storage, read> dy: array<Elem>;
 @group(0) @binding(1) var<storage, read> s: array<Stream>;
 @group(0) @binding(2) var<storage, read> rstd: array<f32>;

@@ -1,6 +1,6 @@
-// With ŝ = s·rstd and dŝ = dy ⊙ weight: ds = rstd·(dŝ − ŝ·mean(dŝ ⊙ ŝ)), plus the upstream of s if p.add;
-// also as dx if p.split. All are [rows, n] but weight, [n], and rstd, [rows]; a workgroup of WIDTH
-// invocations computes a row.
+// With ŝ = s·rstd and dŝ = dy ⊙ weight: ds = rstd·(dŝ − ŝ·mean(dŝ ⊙ ŝ)), plus the upstream of s if
+// p.add; also as dx if p.split. All are [rows, n] except weight, [n], and rstd, [rows]; a workgroup
+// of WIDTH invocations computes a row.
 @group(0) @binding(0) var<storage, read> dy: array<Elem>;
 @group(0) @binding(1) var<storage, read> s: array<Stream>;
 @group(0) @binding(2) var<storage, read> weight: array<Elem>;
@@ -10,7 +10,7 @@
 @group(0) @binding(6) var<storage, read_write> dx: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<f32, WIDTH>;
+var<workgroup> partial: array<f32, WIDTH>;
 
 fn line(row: u32, local: u32) {
     let start = row * p.n;
@@ -20,15 +20,15 @@ fn line(row: u32, local: u32) {
         let dunit = f32(dy[start + j]) * f32(weight[j]);
         dot = fma(dunit, f32(s[start + j]) * scale, dot);
     }
-    part[local] = dot;
+    partial[local] = dot;
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
-            part[local] += part[local + half];
+            partial[local] += partial[local + half];
         }
     }
     workgroupBarrier();
-    let mean = part[0] / f32(p.n);
+    let mean = partial[0] / f32(p.n);
     for (var j = local; j < p.n; j += WIDTH) {
         let i = start + j;
         let dunit = f32(dy[i]) * f32(weight[j]);

@@ -1,10 +1,10 @@
-//! Drawing tokens from logits.
+//! Sampling tokens from logits.
 
 use super::topk::TopK;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::math::Math;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::cpu::threefry::threefry;
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::{Result, ensure};
@@ -13,20 +13,20 @@ use crate::kernel::{CpuIo, GpuIo, Kernel, run, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-/// How [`Tensor::sample`] draws.
+/// The arguments of [`Tensor::sample`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// What logits are divided by: below 1 the likely become likelier. At 0 the largest is taken.
+    /// Logits are divided by it: below 1, likely tokens become likelier. At 0 the largest is taken.
     pub temperature: f64,
-    /// How many of the largest logits take part, or all of them if there are no more.
+    /// Sample from this many of the largest logits only; all if absent.
     pub top_k: Option<usize>,
-    /// Draws with different seeds are independent.
+    /// Samples with different seeds are independent.
     pub seed: u64,
-    /// Draws with different steps are independent. Count it up from one token to the next.
+    /// Samples with different steps are independent. Increment it for each token.
     pub step: u64,
 }
 
-/// From all logits as they are, with seed 0, at step 0.
+/// Temperature 1, from all logits, with seed 0, at step 0.
 impl Default for Sampling {
     fn default() -> Sampling {
         Sampling { temperature: 1.0, top_k: None, seed: 0, step: 0 }
@@ -34,12 +34,13 @@ impl Default for Sampling {
 }
 
 impl Tensor {
-    /// A token for each row of logits, drawn with the probabilities `softmax(logits/temperature)`:
-    /// `[…, n]` to `[…]`, of type `u32`. Nothing but the tokens need be read from a GPU.
+    /// A token for each row of logits, sampled with the probabilities
+    /// `softmax(logits/temperature)`: `[…, n]` to `[…]`, of type `u32`. Only the tokens need to be
+    /// read from a GPU.
     ///
-    /// The same logits, seed and step give the same tokens on every device, but for draws that are decided
-    /// by the last digits. Rows are independent. A logit of −∞ is never drawn, unless there is
-    /// nothing else. In a row whose largest element is NaN or infinite, the first of these is drawn, as by
+    /// The same logits, seed and step give the same tokens on every device, unless rounding decides
+    /// between two. Rows are independent. A logit of −∞ is never sampled, unless all are −∞. In a
+    /// row whose largest element is NaN or infinite, the first of these is taken, as by
     /// [`argmax`](Tensor::argmax).
     ///
     /// ```
@@ -82,13 +83,13 @@ impl Tensor {
     }
 }
 
-/// Gumbel's trick: the largest of `logit/temperature + noise` is at `i` with the probability
-/// `softmax(logits/temperature)[i]`. The inputs are logits `[…, n]` and, unless these are the logits of the tokens
-/// `0..n`, the tokens `[…, n]`.
+/// The Gumbel-max trick: the largest of `logit/temperature + noise` is at `i` with the probability
+/// `softmax(logits/temperature)[i]`. The inputs are logits `[…, n]` and, unless these are the
+/// logits of the tokens `0..n`, the tokens `[…, n]`.
 struct Draw {
-    /// Of the noise: row and token are the counter.
+    /// The key of the noise; row and token are the counter.
     key: [u32; 2],
-    /// 1/temperature, so that f32 can hold it and it is not 0.
+    /// `1/temperature`, clamped to positive finite f32.
     sharpness: f64,
 }
 
@@ -96,7 +97,7 @@ impl Draw {
     fn new(sampling: &Sampling) -> Draw {
         let words = |x: u64| [x as u32, (x >> 32) as u32];
         Draw {
-            // For one seed, no two steps have the same key.
+            // For one seed, different steps have different keys.
             key: threefry(words(sampling.seed), words(sampling.step)),
             sharpness: (1.0 / sampling.temperature)
                 .clamp(f32::MIN_POSITIVE as f64, f32::MAX as f64),
@@ -119,14 +120,14 @@ impl Kernel for Draw {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        // About so many elements of other kernels take as long as one here.
+        // The approximate cost of an element, relative to other kernels.
         const COST: usize = 16;
         let n = inputs[0].spec.shape()[outputs[0].spec.shape().len()];
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let x = inputs[0].of::<T>();
-            let tokens = inputs.get(1).map(|tokens| tokens.of::<u32>());
-            for_pieces(outputs[0].of_mut::<u32>(), GRAIN.div_ceil(COST * n), |start, piece| {
-                for (i, out) in piece.iter_mut().enumerate() {
+            let x = inputs[0].as_slice::<T>();
+            let tokens = inputs.get(1).map(|tokens| tokens.as_slice::<u32>());
+            for_chunks(outputs[0].as_mut_slice::<u32>(), GRAIN.div_ceil(COST * n), |start, chunk| {
+                for (i, out) in chunk.iter_mut().enumerate() {
                     let at = (start + i) * n..(start + i + 1) * n;
                     let tokens = tokens.map(|tokens| &tokens[at.clone()]);
                     let j = self.row(&x[at], tokens, (start + i) as u32);
@@ -160,7 +161,7 @@ impl Kernel for Draw {
 }
 
 impl Draw {
-    /// Which element of a row is drawn.
+    /// The index of the sampled element of a row.
     fn row<T: Float>(&self, x: &[T], tokens: Option<&[u32]>, row: u32) -> usize {
         let widen = |first: usize, wide: &mut [T::Acc]| {
             T::widen(&x[first..][..wide.len()], wide);
@@ -185,7 +186,7 @@ impl Draw {
 }
 
 vectorized! {
-    /// `x = (x − most)·sharpness + noise`, where the noise of a token follows from `key`, its number and the row.
+    /// `x = (x − most)·sharpness + noise`, where the noise depends on `key`, the token and the row.
     fn add_noise<I: Isa, A: Real>(
         x: &mut [A],
         tokens: &[u32],
@@ -201,8 +202,8 @@ vectorized! {
     }
 }
 
-/// `−ln(−ln(1 − w))`, where `w` within (0, 1) has the first 24 digits of the random bits: so many are
-/// converted exactly everywhere. A small `w` makes a large result, and is exact to the last digit.
+/// `−ln(−ln(1 − w))`, where `w` in (0, 1) has the leading 24 significant bits of the random bits,
+/// which every device converts exactly. A small `w` gives a large result, and is exact.
 #[inline(always)]
 fn gumbel<I: Isa>(bits: u32) -> f32 {
     let positive = bits | 1;
@@ -211,7 +212,7 @@ fn gumbel<I: Isa>(bits: u32) -> f32 {
     -Math::ln::<I>(-Math::ln_1p::<I>(-w))
 }
 
-/// Whose logits a row holds.
+/// The tokens of a row of logits: all, or some that are given.
 #[derive(Clone, Copy)]
 enum Tokens {
     All,
@@ -223,7 +224,7 @@ params! { struct SampleParams { lines: u32, n: u32, key_low: u32, key_high: u32,
 fn program(elem: DType, tokens: Tokens, width: u32) -> Program {
     let source = [
         include_str!("../gpu/math.wgsl"),
-        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/float_order.wgsl"),
         include_str!("../gpu/greatest.wgsl"),
         include_str!("../gpu/threefry.wgsl"),
         match tokens {

@@ -1,10 +1,10 @@
-// x is [rows, n]; a workgroup draws one element of a row, y[row]: the one with the greatest score
-// (x − max x)/temperature + noise. What `token` gives, is a text in front of this.
+// x is [rows, n]; a workgroup samples one element of a row, y[row]: that with the greatest score
+// (x − max x)/temperature + noise. The function `token` is in another file.
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-// −ln(−ln(1 − w)), where w within (0, 1) has the first 24 digits of the random bits: so many are
-// converted exactly everywhere.
+// −ln(−ln(1 − w)), where w in (0, 1) has the leading 24 significant bits of the random bits, which
+// every device converts exactly.
 fn gumbel(bits: u32) -> f32 {
     let positive = bits | 1u;
     let digits = positive & (0xffffff00u >> countLeadingZeros(positive));

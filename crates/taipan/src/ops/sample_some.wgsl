@@ -1,4 +1,4 @@
-// Before sample.wgsl, for rows that hold logits of some tokens, whose numbers are in `tokens`.
+// Prepended to sample.wgsl, for rows with the logits of some tokens, given by `tokens`.
 @group(0) @binding(1) var<storage, read> tokens: array<u32>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 

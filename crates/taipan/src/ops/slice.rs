@@ -1,4 +1,4 @@
-//! A part of a tensor.
+//! Slices of a tensor along a dimension.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ struct Slice {
 }
 
 impl Op for Slice {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
@@ -63,22 +63,23 @@ impl Kernel for Slice {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let rows = Rows::new(inputs[0].spec.shape(), self.dim);
+        let split = DimSplit::new(inputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            rows.take(inputs[0].of::<T>(), self.range.clone(), outputs[0].of_mut::<T>())
+            let out = outputs[0].as_mut_slice::<T>();
+            split.take(inputs[0].as_slice::<T>(), self.range.clone(), out)
         });
         Ok(())
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let rows = Rows::new(inputs[0].spec.shape(), self.dim);
-        let (part, from) = (self.range.len() * rows.inner, self.range.start * rows.inner);
-        let dims = vec![[rows.outer, rows.run, part], [part, 1, 1]];
+        let split = DimSplit::new(inputs[0].spec.shape(), self.dim);
+        let (len, from) = (self.range.len() * split.inner, self.range.start * split.inner);
+        let dims = vec![[split.outer, split.run, len], [len, 1, 1]];
         gpu.copy(self.name(), &inputs[0], &outputs[0], Strided { dims, from, to: 0 })
     }
 }
 
-/// `dy` in its place along `dim` of a tensor that is `len` long there and zero elsewhere.
+/// `dy` at `range` along `dim` of a tensor of size `len` there; zero elsewhere.
 struct SliceGrad {
     dim: usize,
     range: Range<usize>,
@@ -90,7 +91,7 @@ impl Kernel for SliceGrad {
         "slice"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -101,67 +102,67 @@ impl Kernel for SliceGrad {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let rows = Rows::new(outputs[0].spec.shape(), self.dim);
+        let split = DimSplit::new(outputs[0].spec.shape(), self.dim);
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            let out = outputs[0].of_mut::<T>();
+            let out = outputs[0].as_mut_slice::<T>();
             out.fill(T::of_f64(0.0));
-            rows.put(inputs[0].of::<T>(), self.range.clone(), out)
+            split.put(inputs[0].as_slice::<T>(), self.range.clone(), out)
         });
         Ok(())
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         gpu.fill(self.name(), outputs[0].data, 0)?;
-        let rows = Rows::new(outputs[0].spec.shape(), self.dim);
-        rows.put_on_gpu(self.name(), gpu, &inputs[0], self.range.clone(), &outputs[0])
+        let split = DimSplit::new(outputs[0].spec.shape(), self.dim);
+        split.put_on_gpu(self.name(), gpu, &inputs[0], self.range.clone(), &outputs[0])
     }
 }
 
 /// A tensor as `[outer, len, inner]` around one dimension: each outer index has a run of
-/// `len·inner` neighbouring elements.
-pub(super) struct Rows {
+/// `len·inner` contiguous elements.
+pub(super) struct DimSplit {
     outer: usize,
     run: usize,
     inner: usize,
 }
 
-impl Rows {
-    pub(super) fn new(shape: &[usize], dim: usize) -> Rows {
+impl DimSplit {
+    pub(super) fn new(shape: &[usize], dim: usize) -> DimSplit {
         let inner = shape[dim + 1..].iter().product();
-        Rows { outer: shape[..dim].iter().product(), run: shape[dim] * inner, inner }
+        DimSplit { outer: shape[..dim].iter().product(), run: shape[dim] * inner, inner }
     }
 
-    /// Copy the part of `whole` with indices in `range` to `part`.
-    fn take<T: Element>(&self, whole: &[T], range: Range<usize>, part: &mut [T]) {
+    /// Copy the indices `range` of `whole` to `slice`.
+    fn take<T: Element>(&self, whole: &[T], range: Range<usize>, slice: &mut [T]) {
         let at = range.start * self.inner..range.end * self.inner;
         if !at.is_empty() {
-            for (part, whole) in part.chunks_mut(at.len()).zip(whole.chunks(self.run)) {
-                part.copy_from_slice(&whole[at.clone()]);
+            for (slice, whole) in slice.chunks_mut(at.len()).zip(whole.chunks(self.run)) {
+                slice.copy_from_slice(&whole[at.clone()]);
             }
         }
     }
 
-    /// Copy `part` to the part of `whole` with indices in `range`.
-    pub(super) fn put<T: Element>(&self, part: &[T], range: Range<usize>, whole: &mut [T]) {
+    /// Copy `slice` to the indices `range` of `whole`.
+    pub(super) fn put<T: Element>(&self, slice: &[T], range: Range<usize>, whole: &mut [T]) {
         let at = range.start * self.inner..range.end * self.inner;
         if !at.is_empty() {
-            for (part, whole) in part.chunks(at.len()).zip(whole.chunks_mut(self.run)) {
-                whole[at.clone()].copy_from_slice(part);
+            for (slice, whole) in slice.chunks(at.len()).zip(whole.chunks_mut(self.run)) {
+                whole[at.clone()].copy_from_slice(slice);
             }
         }
     }
 
-    /// [`put`](Rows::put) on a GPU.
+    /// [`put`](DimSplit::put) on a GPU.
     pub(super) fn put_on_gpu(
         &self,
         op: &'static str,
         gpu: &Gpu,
-        part: &View<&GpuBuffer>,
+        slice: &View<&GpuBuffer>,
         range: Range<usize>,
         whole: &View<&GpuBuffer>,
     ) -> Result<()> {
         let (len, to) = (range.len() * self.inner, range.start * self.inner);
         let dims = vec![[self.outer, len, self.run], [len, 1, 1]];
-        gpu.copy(op, part, whole, Strided { dims, from: 0, to })
+        gpu.copy(op, slice, whole, Strided { dims, from: 0, to })
     }
 }

@@ -4,7 +4,7 @@ use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::fold;
 use crate::cpu::isa::vectorized;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, LINES, Launch, Program, params, width};
@@ -28,7 +28,7 @@ impl Tensor {
 struct Softmax;
 
 impl Op for Softmax {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Output(0)
     }
 
@@ -51,7 +51,7 @@ impl Kernel for Softmax {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let n = row_len(inputs[0].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            for_rows(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), n, |row, _| {
+            for_rows(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), n, |row, _| {
                 let max = fold::max(row).unwrap_or(<T as Float>::Acc::ZERO);
                 exp_of_difference(row, max);
                 let scale = <T as Float>::Acc::ONE / fold::sum(row);
@@ -73,7 +73,7 @@ impl Kernel for SoftmaxGrad {
         "softmax"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -84,8 +84,8 @@ impl Kernel for SoftmaxGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let n = row_len(inputs[0].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let (dy, y) = (inputs[0].of::<T>(), inputs[1].of::<T>());
-            for_rows(dy, y, outputs[0].of_mut::<T>(), n, |dy, y| {
+            let (dy, y) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
+            for_rows(dy, y, outputs[0].as_mut_slice::<T>(), n, |dy, y| {
                 let dot = fold::dot(dy, y);
                 dy.iter_mut().zip(y).for_each(|(dy, y)| *dy = *y * (*dy - dot));
             })
@@ -103,7 +103,7 @@ params! { struct SoftmaxParams { lines: u32, n: u32 } }
 fn value_program(elem: DType, width: u32) -> Program {
     let source = [
         include_str!("../gpu/math.wgsl"),
-        include_str!("../gpu/order.wgsl"),
+        include_str!("../gpu/float_order.wgsl"),
         include_str!("softmax.wgsl"),
         LINES,
     ];
@@ -148,10 +148,10 @@ fn for_rows<T: Float>(
     f: impl Fn(&mut [T::Acc], &[T::Acc]) + Sync,
 ) {
     let rows = (GRAIN / n.max(1)).max(1);
-    for_pieces(out, rows * n, |start, piece| {
+    for_chunks(out, rows * n, |start, chunk| {
         let mut wide = vec![T::Acc::ZERO; n];
         let mut wide_other = vec![T::Acc::ZERO; if other.is_empty() { 0 } else { n }];
-        for (i, out) in piece.chunks_mut(n).enumerate() {
+        for (i, out) in chunk.chunks_mut(n).enumerate() {
             let at = start + i * n;
             T::widen(&x[at..at + n], &mut wide);
             T::widen(other.get(at..at + n).unwrap_or_default(), &mut wide_other);

@@ -3,7 +3,7 @@
 @group(0) @binding(1) var<storage, read_write> y: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<f32, WIDTH>;
+var<workgroup> partial: array<f32, WIDTH>;
 var<workgroup> orders: array<u32, WIDTH>;
 
 fn line(row: u32, local: u32) {
@@ -16,33 +16,33 @@ fn line(row: u32, local: u32) {
         }
     }
     orders[local] = top.x;
-    part[local] = 0.0;
+    partial[local] = 0.0;
     if top.x > 0u {
-        part[local] = f32(x[start + top.y]);
+        partial[local] = f32(x[start + top.y]);
     }
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half && orders[local + half] > orders[local] {
             orders[local] = orders[local + half];
-            part[local] = part[local + half];
+            partial[local] = partial[local + half];
         }
     }
     workgroupBarrier();
-    let greatest = part[0];
+    let greatest = partial[0];
     workgroupBarrier();
     var sum = 0.0;
     for (var j = local; j < p.n; j += WIDTH) {
         sum += m_exp(f32(x[start + j]) - greatest);
     }
-    part[local] = sum;
+    partial[local] = sum;
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
-            part[local] += part[local + half];
+            partial[local] += partial[local + half];
         }
     }
     workgroupBarrier();
-    let scale = 1.0 / part[0];
+    let scale = 1.0 / partial[0];
     for (var j = local; j < p.n; j += WIDTH) {
         y[start + j] = Elem(m_exp(f32(x[start + j]) - greatest) * scale);
     }

@@ -4,7 +4,7 @@
 @group(0) @binding(2) var<storage, read_write> dx: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<f32, WIDTH>;
+var<workgroup> partial: array<f32, WIDTH>;
 
 fn line(row: u32, local: u32) {
     let start = row * p.n;
@@ -12,15 +12,15 @@ fn line(row: u32, local: u32) {
     for (var j = local; j < p.n; j += WIDTH) {
         dot += f32(dy[start + j]) * f32(y[start + j]);
     }
-    part[local] = dot;
+    partial[local] = dot;
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
-            part[local] += part[local + half];
+            partial[local] += partial[local + half];
         }
     }
     workgroupBarrier();
-    dot = part[0];
+    dot = partial[0];
     for (var j = local; j < p.n; j += WIDTH) {
         dx[start + j] = Elem(f32(y[start + j]) * (f32(dy[start + j]) - dot));
     }

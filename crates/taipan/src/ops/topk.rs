@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::cpu::fold;
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{DType, Element, Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, GROUP, LINES, Launch, Program, params, width};
@@ -21,8 +21,8 @@ impl Tensor {
     /// | values | `[…, k]`, with `k ≤ n` | the same |
     /// | indices | `[…, k]` | `u32` |
     ///
-    /// Of equal elements, those with smaller indices come first; a NaN counts as largest. Only the values
-    /// have a gradient, which flows back to where they came from.
+    /// Of equal elements, those with smaller indices come first; a NaN counts as largest. Only the
+    /// values have a gradient, which flows back to the selected elements.
     ///
     /// ```
     /// use taipan::{Device, Tensor};
@@ -44,11 +44,11 @@ impl Tensor {
 pub(super) struct TopK(pub(super) usize);
 
 impl Op for TopK {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Output(1)
     }
 
-    /// `dx[indices] = dy`, 0 elsewhere; no index comes twice.
+    /// `dx[indices] = dy`, 0 elsewhere; indices are distinct.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let grad = TopKGrad(saved.specs[0].clone());
         Ok(vec![Some(run_one(&grad, &[&dys[0], saved.output(1)])?)])
@@ -79,15 +79,15 @@ impl Kernel for TopK {
             return Ok(());
         }
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let x = inputs[0].of::<T>();
+            let x = inputs[0].as_slice::<T>();
             let rows = (GRAIN / n).max(1);
-            for_pieces(indices.of_mut::<u32>(), rows * k, |start, piece| {
-                for (i, indices) in piece.chunks_mut(k).enumerate() {
+            for_chunks(indices.as_mut_slice::<u32>(), rows * k, |start, chunk| {
+                for (i, indices) in chunk.chunks_mut(k).enumerate() {
                     largest(&x[(start / k + i) * n..][..n], indices);
                 }
             });
-            let indices = indices.of_mut::<u32>();
-            for (i, (value, j)) in values.of_mut::<T>().iter_mut().zip(indices).enumerate() {
+            let indices = indices.as_mut_slice::<u32>();
+            for (i, (value, j)) in values.as_mut_slice::<T>().iter_mut().zip(indices).enumerate() {
                 *value = x[i / k * n + *j as usize];
             }
         });
@@ -97,7 +97,8 @@ impl Kernel for TopK {
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (n, k) = (last(inputs[0].spec), self.0);
         let rows = outputs[0].spec.len() / k;
-        // A chunk takes four to eight passes for its smallest element, as a rule four, and one more.
+        // A chunk takes four to eight passes to find its smallest element, usually four, and one
+        // more.
         let passes = 5 * k.div_ceil(CHUNK) as u64;
         gpu.launch(Launch {
             name: self.name(),
@@ -119,7 +120,7 @@ impl Kernel for TopKGrad {
         "topk"
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -130,11 +131,11 @@ impl Kernel for TopKGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let (k, n) = (last(inputs[0].spec), last(&self.0));
         with_dtype!(self.0.dtype(), T: Element => {
-            let (dy, indices) = (inputs[0].of::<T>(), inputs[1].of::<u32>());
+            let (dy, indices) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<u32>());
             let rows = (GRAIN / n.max(1)).max(1);
-            for_pieces(outputs[0].of_mut::<T>(), rows * n, |start, piece| {
-                piece.fill(T::of_f64(0.0));
-                for (i, dx) in piece.chunks_mut(n).enumerate() {
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows * n, |start, chunk| {
+                chunk.fill(T::of_f64(0.0));
+                for (i, dx) in chunk.chunks_mut(n).enumerate() {
                     let at = (start / n + i) * k..(start / n + i + 1) * k;
                     for (j, dy) in indices[at.clone()].iter().zip(&dy[at]) {
                         dx[*j as usize] = *dy;
@@ -165,15 +166,15 @@ fn last(spec: &Spec) -> usize {
     spec.shape()[spec.shape().len() - 1]
 }
 
-/// The indices of the largest elements of a row, as many as asked for. It holds up to twice as many
-/// candidates and then drops the smaller half: `O(n + k·log k)`.
+/// The indices of the `k` largest elements of a row. Keeps up to `2k` candidates and then drops the
+/// smaller half: `O(n + k·log k)`.
 fn largest<T: Float>(x: &[T], indices: &mut [u32]) {
     const BLOCK: usize = 64;
     let k = indices.len();
     // Greater for greater elements and, among equal ones, for smaller indices.
     type Key = (u64, Reverse<u32>);
-    let mut held: Vec<Key> = Vec::new();
-    // What does not exceed this is not among the k largest.
+    let mut candidates: Vec<Key> = Vec::new();
+    // Elements that do not exceed this are not among the k largest.
     let mut least = 0;
     let mut wide = [T::Acc::ZERO; BLOCK];
     for (i, x) in x.chunks(BLOCK).enumerate() {
@@ -182,18 +183,17 @@ fn largest<T: Float>(x: &[T], indices: &mut [u32]) {
             continue;
         }
         let keys = x.iter().zip((i * BLOCK) as u32..).map(|(x, j)| (order(*x), Reverse(j)));
-        held.extend(keys.filter(|(order, _)| *order > least));
-        if held.len() > 2 * k {
-            least = held.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1.0;
-            held.truncate(k);
+        candidates.extend(keys.filter(|(order, _)| *order > least));
+        if candidates.len() > 2 * k {
+            least = candidates.select_nth_unstable_by(k - 1, |a, b| b.cmp(a)).1.0;
+            candidates.truncate(k);
         }
     }
-    held.sort_unstable_by(|a, b| b.cmp(a));
-    indices.iter_mut().zip(held).for_each(|(index, (_, Reverse(j)))| *index = j);
+    candidates.sort_unstable_by(|a, b| b.cmp(a));
+    indices.iter_mut().zip(candidates).for_each(|(index, (_, Reverse(j)))| *index = j);
 }
 
-/// A number that orders floats as they are: greater for greater ones, equal for equal ones, the
-/// greatest for NaN. 0 is below them all.
+/// Maps a float to an integer with the same order; NaN is the greatest, and 0 is below all.
 fn order<A: Real>(x: A) -> u64 {
     let bits = x.to_f64().to_bits();
     let magnitude = bits & (u64::MAX >> 1);
@@ -212,7 +212,7 @@ params! { struct TopKParams { lines: u32, n: u32, k: u32 } }
 params! { struct TopKGradParams { len: u32, n: u32, k: u32 } }
 
 fn value_program(elem: DType, width: u32) -> Program {
-    let source = [include_str!("../gpu/order.wgsl"), include_str!("topk.wgsl"), LINES];
+    let source = [include_str!("../gpu/float_order.wgsl"), include_str!("topk.wgsl"), LINES];
     let consts = [("WIDTH", width), ("CHUNK", CHUNK as u32)];
     Program::new::<TopKParams>(&source, &[("Elem", elem)], &consts)
 }

@@ -1,6 +1,6 @@
-// x is [rows, n]; a workgroup finds the p.k largest elements of a row, from the largest down, a CHUNK
-// at a time: it selects the smallest element of the chunk by the digits of its key, collects the
-// chunk, and sorts it.
+// x is [rows, n]; a workgroup finds the p.k largest elements of a row, from the largest down, a
+// CHUNK at a time: it selects the smallest element of the chunk by the digits of its key, collects
+// the chunk, and sorts it.
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read_write> values: array<Elem>; // [rows, k]
 @group(0) @binding(2) var<storage, read_write> indices: array<u32>; // [rows, k]
@@ -22,8 +22,8 @@ fn less(a: vec2<u32>, b: vec2<u32>) -> bool {
     return a.x < b.x || (a.x == b.x && a.y < b.y);
 }
 
-// A key that exactly `count` of those below `limit` reach: its digits from the first on, until
-// those that share them are all among the `count`.
+// A key such that exactly `count` keys below `limit` are not less: found digit by digit (radix
+// select), until all keys with its prefix are among the `count`.
 fn smallest(start: u32, local: u32, limit: vec2<u32>, count: u32) -> vec2<u32> {
     var prefix = vec2(0u);
     var mask = vec2(0u);
@@ -69,8 +69,8 @@ fn smallest(start: u32, local: u32, limit: vec2<u32>, count: u32) -> vec2<u32> {
     return prefix;
 }
 
-// Sort the first `size` keys of the chunk, a power of two, from the greatest down (Batcher's bitonic
-// sort).
+// Sort the first `size` keys of the chunk, a power of two, from the greatest down (Batcher's
+// bitonic sort).
 fn sort(size: u32, local: u32) {
     for (var span = 2u; span <= size; span *= 2u) {
         for (var distance = span / 2u; distance > 0u; distance /= 2u) {

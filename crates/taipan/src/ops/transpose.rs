@@ -1,7 +1,7 @@
-//! Dimensions in another order.
+//! Permutations of dimensions.
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::gpu::Strided;
@@ -30,7 +30,7 @@ impl Tensor {
 struct Permute(Vec<usize>);
 
 impl Op for Permute {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
@@ -77,13 +77,13 @@ impl Kernel for Permute {
             offset
         };
         with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            // Rows are written some at a time: those of a transposed matrix are neighbours where
-            // they are read, and share cache lines.
+            // Several rows are written together: for a transposed matrix, their elements are
+            // adjacent in the input and share cache lines.
             const ROWS: usize = 16;
-            let x = inputs[0].of::<T>();
+            let x = inputs[0].as_slice::<T>();
             let rows = (GRAIN / row.max(1)).max(1).next_multiple_of(ROWS);
-            for_pieces(outputs[0].of_mut::<T>(), rows * row, |start, piece| {
-                for (i, out) in piece.chunks_mut(ROWS * row).enumerate() {
+            for_chunks(outputs[0].as_mut_slice::<T>(), rows * row, |start, chunk| {
+                for (i, out) in chunk.chunks_mut(ROWS * row).enumerate() {
                     let mut offsets = [0; ROWS];
                     let offsets = &mut offsets[..out.len() / row];
                     for (j, at) in offsets.iter_mut().enumerate() {

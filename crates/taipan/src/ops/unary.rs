@@ -3,7 +3,7 @@
 use super::function::{Function, Saves};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Elements, Gpu, GpuBuffer, Program, params};
@@ -18,11 +18,12 @@ impl Tensor {
     }
 }
 
-/// `factor·x`: the factor is no part of the program, since it may be another each time.
+/// `factor·x`: the factor is a parameter of the kernel, not a constant of its program, because it
+/// may be different each time.
 struct Scale(f64);
 
 impl Op for Scale {
-    fn keeps(&self, _: Slot, _: &[bool]) -> bool {
+    fn saves(&self, _: Slot, _: &[bool]) -> bool {
         false
     }
 
@@ -45,7 +46,7 @@ impl Kernel for Scale {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let factor = <T as Float>::Acc::of(self.0);
-            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
+            map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 y.iter_mut().zip(x).for_each(|(y, x)| *y = *x * factor);
             })
         });
@@ -75,7 +76,7 @@ fn scale_program(elem: DType) -> Program {
 pub(super) struct Unary(pub(super) Function);
 
 impl Op for Unary {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         match self.0.saves() {
             Saves::Nothing => false,
             Saves::Input => slot == Slot::Input(0),
@@ -106,7 +107,7 @@ impl Kernel for Unary {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            map(inputs[0].of::<T>(), &[], outputs[0].of_mut::<T>(), |x, _, y| {
+            map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 y.copy_from_slice(x);
                 self.0.value(y)
             })
@@ -126,7 +127,7 @@ impl Kernel for Unary {
     }
 }
 
-/// `dy ⊙ f'`, from `dy` and what the function keeps.
+/// `dy ⊙ f'`, from `dy` and what the function saves.
 struct UnaryGrad(Function);
 
 impl Kernel for UnaryGrad {
@@ -134,7 +135,7 @@ impl Kernel for UnaryGrad {
         self.0.name()
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -145,34 +146,35 @@ impl Kernel for UnaryGrad {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let kept = inputs.get(1).map_or(&[][..], |kept| kept.of::<T>());
-            map(inputs[0].of::<T>(), kept, outputs[0].of_mut::<T>(), |dy, kept, dx| self.0.gradient(kept, dy, dx))
+            let saved = inputs.get(1).map_or(&[][..], |saved| saved.as_slice::<T>());
+            let (dy, dx) = (inputs[0].as_slice::<T>(), outputs[0].as_mut_slice::<T>());
+            map(dy, saved, dx, |dy, saved, dx| self.0.gradient(saved, dy, dx))
         });
         Ok(())
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         match inputs {
-            [dy, kept] => grad_on_gpu(self.name(), gpu, self.0, [dy, kept], &outputs[0]),
-            // What is saved is nothing, and `dy` is as good as anything.
+            [dy, saved] => grad_on_gpu(self.name(), gpu, self.0, [dy, saved], &outputs[0]),
+            // Nothing is saved, and the binding is not read.
             _ => grad_on_gpu(self.name(), gpu, self.0, [&inputs[0]; 2], &outputs[0]),
         }
     }
 }
 
-/// `dx = dy ⊙ f'(kept)` on a GPU; `dx` may be of a wider type.
+/// `dx = dy ⊙ f'(saved)` on a GPU; `dx` may be of a wider type.
 pub(super) fn grad_on_gpu(
     op: &'static str,
     gpu: &Gpu,
     function: Function,
-    [dy, kept]: [&View<&GpuBuffer>; 2],
+    [dy, saved]: [&View<&GpuBuffer>; 2],
     dx: &View<&GpuBuffer>,
 ) -> Result<()> {
     gpu.launch_elements(Elements {
         name: op,
         program: grad_program(function, dy.spec.dtype(), dx.spec.dtype()),
         params: &|len| UnaryParams { len },
-        inputs: &[dy.elements(), kept.elements()],
+        inputs: &[dy.elements(), saved.elements()],
         output: dx.elements(),
         len: dx.spec.len(),
     })
@@ -199,7 +201,7 @@ pub(super) fn map<T: Float>(
     f: impl Fn(&[T::Acc], &[T::Acc], &mut [T::Acc]) + Sync,
 ) {
     const BLOCK: usize = 1024;
-    for_pieces(out, GRAIN, |start, out| {
+    for_chunks(out, GRAIN, |start, out| {
         let [mut wide_x, mut wide_other, mut wide_out] = [[T::Acc::ZERO; BLOCK]; 3];
         for (i, out) in out.chunks_mut(BLOCK).enumerate() {
             let at = start + i * BLOCK..start + i * BLOCK + out.len();

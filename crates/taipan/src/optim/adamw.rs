@@ -1,4 +1,4 @@
-//! AdamW, and what it keeps between steps.
+//! AdamW and its state.
 
 use std::collections::HashMap;
 
@@ -9,24 +9,26 @@ use crate::spec::Spec;
 use crate::tensor::Tensor;
 use crate::{DType, Device};
 
-use super::decide::{Decide, GREATEST_SCALE, LEAST_SCALE, beginning, plan, plan_dtype, record};
+use super::decide::{
+    Decide, MAX_LOSS_SCALE, MIN_LOSS_SCALE, counters, initial_counters, plan, plan_dtype,
+};
 use super::square_sums::SquareSums;
-use super::update::{AdamWUpdate, Rates, has_master};
+use super::update::{AdamWUpdate, GroupRates, has_master};
 
 const OP: &str = "adamw";
 
-/// What is the same for all parameters.
+/// The options that all parameters share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWOptions {
-    /// The share of the old mean in the new one; 0.9.
+    /// The decay rate of the first moment; 0.9.
     pub beta1: f64,
-    /// The same for the mean of squares; 0.999.
+    /// The decay rate of the second moment; 0.999.
     pub beta2: f64,
-    /// Added to the root of the mean of squares; 1e-8.
+    /// Added to the root of the second moment; 1e-8.
     pub eps: f64,
-    /// Gradients whose norm, over all parameters, is greater are scaled down to this; none by default.
+    /// Gradients are clipped to this norm over all parameters; no clipping by default.
     pub max_norm: Option<f64>,
-    /// What losses are multiplied by before backward; nothing by default.
+    /// The loss is multiplied by it before backward; no scaling by default.
     pub loss_scale: LossScale,
 }
 
@@ -42,12 +44,12 @@ impl Default for AdamWOptions {
     }
 }
 
-/// What is a parameter's own.
+/// The options of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
-    /// What the learning rate is multiplied by; 1.
+    /// A factor of the learning rate; 1.
     pub lr_scale: f64,
-    /// The part of the parameter that is taken off in each step, times the learning rate; 0.01.
+    /// The decoupled weight decay, multiplied by the learning rate; 0.01.
     pub weight_decay: f64,
 }
 
@@ -64,24 +66,25 @@ impl Group {
     }
 }
 
-/// What a loss is multiplied by before backward, so that small gradients are not lost in f16. Steps divide
-/// by it. It is a power of two, from 2⁻²⁴ to 2²⁴: only the exponents of gradients change.
+/// The factor of the loss before backward, which keeps small gradients from underflowing in f16.
+/// Steps divide by it. It is a power of two, from 2⁻²⁴ to 2²⁴: only the exponents of gradients
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossScale {
     /// 1, always: for f32, f64 and bf16.
     None,
-    /// As large as the gradients allow: halved by each step that is skipped, doubled after as many in a
-    /// row that are not.
+    /// As large as the gradients allow: halved by each skipped step, doubled after
+    /// `growth_interval` consecutive steps that are not skipped.
     Dynamic {
-        /// At first.
+        /// The initial loss scale.
         initial: f64,
-        /// How many steps.
+        /// The number of steps before it is doubled.
         growth_interval: u32,
     },
 }
 
 impl LossScale {
-    /// 65536 at first, and 2000 steps: what is usual for f16.
+    /// An initial scale of 65536 and a growth interval of 2000 steps, as is usual for f16.
     pub fn dynamic() -> LossScale {
         LossScale::Dynamic { initial: 65536.0, growth_interval: 2000 }
     }
@@ -94,10 +97,10 @@ impl LossScale {
     }
 }
 
-/// What the steps so far left on the device.
+/// The status of the optimiser after the last step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Status {
-    /// The norm of the last step's gradients, over all parameters, without loss scale and before clipping,
+    /// The norm of the last gradients, over all parameters, without loss scale and before clipping,
     /// rounded to f32. If it is not finite, the step was skipped. 0 before the first step.
     pub norm: f64,
     /// Steps that were applied.
@@ -108,33 +111,33 @@ pub struct Status {
     pub loss_scale: f64,
 }
 
-/// AdamW (Loshchilov & Hutter 2019): Adam with weight decay beside the gradient, here with clipping by
-/// the global norm and a loss scale, all of it on the device.
+/// AdamW (Loshchilov & Hutter 2019): Adam with decoupled weight decay, here with clipping by the
+/// global norm and a loss scale, all on the device.
 ///
 /// ```text
 /// m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²      m̂ = m/(1−β₁ᵗ)      v̂ = v/(1−β₂ᵗ)
 /// θ = θ·(1 − lr·weight_decay) − lr·m̂/(√v̂ + eps)
 /// ```
 ///
-/// The moments `m` and `v` are f32 for parameters in f16, bf16 and f32, and f64 in f64. For one in f16 or
-/// bf16 a master copy in f32 is kept: it is what steps change, and the parameter is its rounded copy.
-/// Whoever sets such a parameter by other means needs a new `AdamW`.
+/// The moments `m` and `v` are f32 for parameters in f16, bf16 and f32, and f64 for f64. A
+/// parameter in f16 or bf16 has a master copy in f32, which steps update; the parameter is its
+/// rounded copy. If a program changes such a parameter itself, it needs a new `AdamW`.
 ///
-/// A step in which the gradients' norm is not finite changes nothing but the count of those and the loss
-/// scale: see [`status`](AdamW::status). A norm above 1.8e19, whose square is no f32, counts as infinite unless all
-/// parameters are f64.
+/// A step whose gradient norm is not finite changes only the count of skipped steps and the loss
+/// scale: see [`status`](AdamW::status). A norm above 1.8e19, whose square overflows f32, counts as
+/// infinite unless all parameters are f64.
 pub struct AdamW {
     options: AdamWOptions,
     slots: Vec<Slot>,
-    /// [`record::LEN`] words.
-    record: Tensor,
+    /// [`counters::LEN`] words; `record` in the state.
+    counters: Tensor,
     /// `[]`, f64 if all parameters are, or else f32.
     loss_scale: Tensor,
-    /// [`plan::LEN`] numbers.
+    /// [`plan::LEN`] values.
     plan: Tensor,
 }
 
-/// What is kept for a parameter.
+/// The state of a parameter.
 struct Slot {
     parameter: Spec,
     group: Group,
@@ -144,7 +147,7 @@ struct Slot {
 }
 
 impl AdamW {
-    /// For these parameters, which are on one device, from now on.
+    /// A new optimiser for these parameters, which must be on one device.
     pub fn new(options: AdamWOptions, parameters: &[(&Tensor, Group)]) -> Result<AdamW> {
         options.check()?;
         let Some((first, _)) = parameters.first() else {
@@ -162,7 +165,7 @@ impl AdamW {
         let dtype = if double { DType::F64 } else { DType::F32 };
         let scale = options.loss_scale.initial();
         Ok(AdamW {
-            record: Tensor::new(&beginning(scale), &[record::LEN], device)?,
+            counters: Tensor::new(&initial_counters(scale), &[counters::LEN], device)?,
             loss_scale: Tensor::full(&[], scale, dtype, device)?,
             plan: Tensor::zeros(&[plan::LEN], plan_dtype(device), device)?,
             options,
@@ -170,11 +173,12 @@ impl AdamW {
         })
     }
 
-    /// One step, at a learning rate: norm, clip, decay and update. Parameters are given in the order of
-    /// [`new`](AdamW::new) and changed where they are; a clone of one, or a graph that still needs it, keeps
-    /// what it had. Each needs a gradient, of its own type or f32.
+    /// One step at this learning rate: norm, clipping, decay and update. Parameters are given in
+    /// the order of [`new`](AdamW::new) and updated in place; a clone of one, or a graph that still
+    /// needs it, keeps the old values. Each needs a gradient, of its own type or f32.
     ///
-    /// If the norm of the gradients is not finite, the step is skipped; this too is decided on the device.
+    /// If the norm of the gradients is not finite, the step is skipped; the device decides this,
+    /// too.
     pub fn step(&mut self, lr: f64, parameters: &mut [&mut Tensor], grads: &Grads) -> Result<()> {
         ensure!(OP, lr.is_finite() && lr >= 0.0, "the learning rate is {lr}, expected 0 or more");
         let grads = self.check(parameters, grads)?;
@@ -185,10 +189,10 @@ impl AdamW {
             LossScale::Dynamic { growth_interval, .. } => Some(growth_interval),
         };
         let decide = Decide { max_norm, beta1, beta2, growth_interval };
-        update(&decide, &[&sums], &mut [&mut self.record, &mut self.loss_scale, &mut self.plan])?;
+        update(&decide, &[&sums], &mut [&mut self.counters, &mut self.loss_scale, &mut self.plan])?;
         let rates = |slot: &Slot| {
             let lr = lr * slot.group.lr_scale;
-            Rates { lr, decay: lr * slot.group.weight_decay }
+            GroupRates { lr, decay: lr * slot.group.weight_decay }
         };
         let kernel =
             AdamWUpdate { beta1, beta2, eps, rates: self.slots.iter().map(rates).collect() };
@@ -201,20 +205,20 @@ impl AdamW {
         update(&kernel, &inputs, &mut targets)
     }
 
-    /// The upstream gradient for [`Tensor::backward_from`] of a loss: the loss scale, a tensor of shape `[]`, in
-    /// f32, or in f64 if all parameters are.
+    /// The upstream gradient for [`Tensor::backward_from`] of a loss: the loss scale, a tensor of
+    /// shape `[]`, in f32, or in f64 if all parameters are.
     pub fn loss_scale(&self) -> &Tensor {
         &self.loss_scale
     }
 
-    /// What the steps so far came to. This waits for the device.
+    /// The status after the last step. This waits for the device.
     pub async fn status(&self) -> Result<Status> {
-        let words = self.record.read::<u32>().await?;
+        let words = self.counters.read::<u32>().await?;
         Ok(Status {
-            norm: f32::from_bits(words[record::NORM]).into(),
-            steps: words[record::STEPS].into(),
-            skipped: words[record::SKIPPED].into(),
-            loss_scale: f32::from_bits(words[record::SCALE]).into(),
+            norm: f32::from_bits(words[counters::NORM]).into(),
+            steps: words[counters::STEPS].into(),
+            skipped: words[counters::SKIPPED].into(),
+            loss_scale: f32::from_bits(words[counters::SCALE]).into(),
         })
     }
 
@@ -224,15 +228,15 @@ impl AdamW {
         pollster::block_on(self.status())
     }
 
-    /// All that is needed to go on bit for bit: for the `i`-th parameter `m.i`, `v.i` and, if it is f16 or bf16,
-    /// `master.i`; `record`, the counts and the last norm; and `loss_scale`. The tensors share memory: while
-    /// they live, a step copies.
+    /// The state, to continue bit for bit: for the `i`-th parameter `m.i`, `v.i` and, if it is f16
+    /// or bf16, `master.i`; `record`, the counters and the last norm; and `loss_scale`. The tensors
+    /// share memory: while they live, a step copies.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         self.named().map(|(name, tensor)| (name, tensor.clone())).collect()
     }
 
-    /// Go on from a [`state`](AdamW::state), in any order, on any device. An error, if names, shapes or types are not those
-    /// of this optimiser's state; then nothing is changed.
+    /// Load a [`state`](AdamW::state), in any order, from any device. If names, shapes or types are
+    /// not those of this optimiser's state, this is an error and changes nothing.
     pub fn load_state(&mut self, state: &[(String, Tensor)]) -> Result<()> {
         const OP: &str = "load_state";
         let mut given: HashMap<&str, &Tensor> = HashMap::new();
@@ -269,7 +273,7 @@ impl AdamW {
     }
 
     fn device(&self) -> &Device {
-        self.record.device()
+        self.counters.device()
     }
 
     /// The tensors of the state with their names.
@@ -278,7 +282,7 @@ impl AdamW {
             let master = slot.master.as_ref().map(|master| (format!("master.{i}"), master));
             [(format!("m.{i}"), &slot.m), (format!("v.{i}"), &slot.v)].into_iter().chain(master)
         });
-        let own = [("record", &self.record), ("loss_scale", &self.loss_scale)];
+        let own = [("record", &self.counters), ("loss_scale", &self.loss_scale)];
         slots.chain(own.map(|(name, tensor)| (name.into(), tensor)))
     }
 
@@ -288,7 +292,7 @@ impl AdamW {
             .slots
             .iter_mut()
             .flat_map(|slot| [&mut slot.m, &mut slot.v].into_iter().chain(&mut slot.master));
-        slots.chain([&mut self.record, &mut self.loss_scale])
+        slots.chain([&mut self.counters, &mut self.loss_scale])
     }
 
     /// The gradients of the parameters, which must be those of [`new`](AdamW::new).
@@ -346,7 +350,8 @@ impl AdamWOptions {
         if let LossScale::Dynamic { initial, growth_interval } = self.loss_scale {
             ensure!(
                 OP,
-                (LEAST_SCALE..=GREATEST_SCALE).contains(&initial) && initial.log2().fract() == 0.0,
+                (MIN_LOSS_SCALE..=MAX_LOSS_SCALE).contains(&initial)
+                    && initial.log2().fract() == 0.0,
                 "the initial loss scale is {initial}, expected a power of two from 2⁻²⁴ to 2²⁴"
             );
             ensure!(OP, growth_interval > 0, "growth_interval is 0, expected 1 or more");

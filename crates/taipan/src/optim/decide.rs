@@ -1,4 +1,4 @@
-//! What becomes of a step, decided on the device from the gradients' squares.
+//! Decides on the device, from the norm of the gradients, whether a step is applied, and how.
 
 use crate::cpu::fold;
 use crate::dtype::{Element, with_dtype};
@@ -7,8 +7,8 @@ use crate::gpu::{Launch, Program, params};
 use crate::kernel::{CpuIo, GpuIo, Update};
 use crate::{DType, Device};
 
-/// The words of the record, a `u32` tensor: what an optimiser knows of its past.
-pub(super) mod record {
+/// The words of the counters, a `u32` tensor: the history of the optimiser.
+pub(super) mod counters {
     /// Steps applied.
     pub(crate) const STEPS: usize = 0;
     /// Steps skipped.
@@ -22,11 +22,11 @@ pub(super) mod record {
     pub(crate) const LEN: usize = 5;
 }
 
-/// The numbers of the plan, f64 on the CPU and f32 on a GPU: what `update` makes of a gradient.
+/// The values of the plan, f64 on the CPU and f32 on a GPU: how `update` applies a gradient.
 pub(super) mod plan {
     /// 1 if the step is applied, 0 if it is skipped.
     pub(crate) const APPLY: usize = 0;
-    /// What a gradient is multiplied by: the clip, and the inverse of the loss scale.
+    /// The factor of gradients: clipping, and the inverse of the loss scale.
     pub(crate) const FACTOR: usize = 1;
     /// `1/(1 − β₁ᵗ)`.
     pub(crate) const UNBIAS_M: usize = 2;
@@ -35,19 +35,21 @@ pub(super) mod plan {
     pub(crate) const LEN: usize = 4;
 }
 
-/// The loss scale stays within these, so that its inverse and the norm do.
-pub(super) const LEAST_SCALE: f64 = 1.0 / GREATEST_SCALE;
-pub(super) const GREATEST_SCALE: f64 = (1 << 24) as f64;
+/// The bounds of the loss scale.
+pub(super) const MIN_LOSS_SCALE: f64 = 1.0 / MAX_LOSS_SCALE;
+pub(super) const MAX_LOSS_SCALE: f64 = (1 << 24) as f64;
 
-/// From the sums of squares, the new record, loss scale and plan:
+/// From the sums of squares, the new counters, loss scale and plan:
 ///
 /// ```text
 /// norm = √(Σ sums)/scale
-/// finite:  t += 1;  factor = min(1, max_norm/(norm + 1e-6))/scale;  every growth_interval steps scale *= 2
+/// finite:  t += 1;  factor = min(1, max_norm/(norm + 1e-6))/scale;
+///          every growth_interval steps scale *= 2
 /// else:    skipped += 1;  scale /= 2
 /// ```
 ///
-/// A norm whose square is beyond the range of the moments counts as infinite: it would leave infinities in `v`.
+/// A norm whose square overflows the type of the moments counts as infinite: `v` would become
+/// infinite.
 pub(super) struct Decide {
     pub(super) max_norm: Option<f64>,
     pub(super) beta1: f64,
@@ -56,11 +58,12 @@ pub(super) struct Decide {
     pub(super) growth_interval: Option<u32>,
 }
 
-/// Keeps a norm of 0 from being divided by.
+/// Avoids a division by a norm of 0.
 const NORM_EPS: f64 = 1e-6;
 
-/// The greatest norm whose square is finite, given the type of the loss scale: f64 if all parameters are.
-fn greatest_norm(scale: DType) -> f64 {
+/// The greatest norm whose square is finite, given the type of the loss scale: f64 if all
+/// parameters are f64.
+fn max_finite_norm(scale: DType) -> f64 {
     if scale == DType::F64 { f64::MAX.sqrt() } else { (f32::MAX as f64).sqrt() }
 }
 
@@ -71,21 +74,21 @@ impl Update for Decide {
 
     /// `sums`; `record`, `scale` and `plan`.
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
-        let [record, scale, plan] = targets else { unreachable!("three targets") };
-        let (record, plan) = (record.of_mut::<u32>(), plan.of_mut::<f64>());
+        let [counters, scale, plan] = targets else { unreachable!("three targets") };
+        let (counters, plan) = (counters.as_mut_slice::<u32>(), plan.as_mut_slice::<f64>());
         with_dtype!(scale.spec.dtype(), T: Float => {
-            let scale = &mut scale.of_mut::<T>()[0];
-            let norm = fold::sum(inputs[0].of::<f64>()).sqrt() / scale.to_f64();
-            let norm = if norm > greatest_norm(T::DTYPE) { f64::INFINITY } else { norm };
-            *scale = T::of_f64(self.decide(norm, scale.to_f64(), record, plan));
+            let scale = &mut scale.as_mut_slice::<T>()[0];
+            let norm = fold::sum(inputs[0].as_slice::<f64>()).sqrt() / scale.to_f64();
+            let norm = if norm > max_finite_norm(T::DTYPE) { f64::INFINITY } else { norm };
+            *scale = T::of_f64(self.decide(norm, scale.to_f64(), counters, plan));
         });
         Ok(())
     }
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
-        let [record, scale, plan] = targets else { unreachable!("three targets") };
+        let [counters, scale, plan] = targets else { unreachable!("three targets") };
         let sums = &inputs[0];
-        // β = 0 has no logarithm; e⁻¹⁰⁰ is 0 beside 1, too.
+        // β = 0 has no logarithm; 1 − e⁻¹⁰⁰ is 1, too.
         let ln = |beta: f64| beta.ln().max(-100.0) as f32;
         gpu.launch(Launch {
             name: self.name(),
@@ -95,14 +98,14 @@ impl Update for Decide {
                 growth_interval: self.growth_interval.unwrap_or(0),
                 max_norm: self.max_norm.map_or(f32::MAX, |norm| norm as f32),
                 norm_eps: NORM_EPS as f32,
-                greatest_norm: greatest_norm(DType::F32) as f32,
-                least_scale: LEAST_SCALE as f32,
-                greatest_scale: GREATEST_SCALE as f32,
+                max_finite_norm: max_finite_norm(DType::F32) as f32,
+                min_loss_scale: MIN_LOSS_SCALE as f32,
+                max_loss_scale: MAX_LOSS_SCALE as f32,
                 ln_beta1: ln(self.beta1),
                 ln_beta2: ln(self.beta2),
             },
             inputs: &[sums.data.all()],
-            outputs: &[record.data.all(), scale.data.all(), plan.data.all()],
+            outputs: &[counters.data.all(), scale.data.all(), plan.data.all()],
             groups: 1,
             work: sums.spec.len() as u64,
         })
@@ -111,28 +114,28 @@ impl Update for Decide {
 
 impl Decide {
     /// The next loss scale.
-    fn decide(&self, norm: f64, scale: f64, record: &mut [u32], plan: &mut [f64]) -> f64 {
+    fn decide(&self, norm: f64, scale: f64, counters: &mut [u32], plan: &mut [f64]) -> f64 {
         let mut next = scale;
         if norm.is_finite() {
-            record[record::STEPS] = record[record::STEPS].saturating_add(1);
-            record[record::SINCE] = record[record::SINCE].saturating_add(1);
-            if self.growth_interval.is_some_and(|interval| record[record::SINCE] >= interval) {
-                (next, record[record::SINCE]) = ((2.0 * scale).min(GREATEST_SCALE), 0);
+            counters[counters::STEPS] = counters[counters::STEPS].saturating_add(1);
+            counters[counters::SINCE] = counters[counters::SINCE].saturating_add(1);
+            if self.growth_interval.is_some_and(|interval| counters[counters::SINCE] >= interval) {
+                (next, counters[counters::SINCE]) = ((2.0 * scale).min(MAX_LOSS_SCALE), 0);
             }
             let clip = self.max_norm.map_or(1.0, |most| (most / (norm + NORM_EPS)).min(1.0));
-            let t = record[record::STEPS] as f64;
+            let t = counters[counters::STEPS] as f64;
             plan[plan::FACTOR] = clip / scale;
             plan[plan::UNBIAS_M] = 1.0 / -(t * self.beta1.ln()).exp_m1();
             plan[plan::UNBIAS_ROOT_V] = 1.0 / (-(t * self.beta2.ln()).exp_m1()).sqrt();
         } else {
-            record[record::SKIPPED] = record[record::SKIPPED].saturating_add(1);
+            counters[counters::SKIPPED] = counters[counters::SKIPPED].saturating_add(1);
             if self.growth_interval.is_some() {
-                (next, record[record::SINCE]) = ((0.5 * scale).max(LEAST_SCALE), 0);
+                (next, counters[counters::SINCE]) = ((0.5 * scale).max(MIN_LOSS_SCALE), 0);
             }
         }
         plan[plan::APPLY] = norm.is_finite() as u32 as f64;
-        record[record::SCALE] = (next as f32).to_bits();
-        record[record::NORM] = (norm as f32).to_bits();
+        counters[counters::SCALE] = (next as f32).to_bits();
+        counters[counters::NORM] = (norm as f32).to_bits();
         next
     }
 }
@@ -143,9 +146,9 @@ params! {
         growth_interval: u32,
         max_norm: f32,
         norm_eps: f32,
-        greatest_norm: f32,
-        least_scale: f32,
-        greatest_scale: f32,
+        max_finite_norm: f32,
+        min_loss_scale: f32,
+        max_loss_scale: f32,
         ln_beta1: f32,
         ln_beta2: f32,
     }
@@ -159,10 +162,10 @@ pub(super) fn program() -> Program {
     )
 }
 
-/// The record before the first step, at this loss scale.
-pub(super) fn beginning(scale: f64) -> [u32; record::LEN] {
-    let mut words = [0; record::LEN];
-    words[record::SCALE] = (scale as f32).to_bits();
+/// The counters before the first step, at this loss scale.
+pub(super) fn initial_counters(scale: f64) -> [u32; counters::LEN] {
+    let mut words = [0; counters::LEN];
+    words[counters::SCALE] = (scale as f32).to_bits();
     words
 }
 

@@ -2,9 +2,9 @@
 //!
 //! A step runs on the device from beginning to end and reads nothing back:
 //!
-//! 1. `square_sums`: the gradients' squares, in sums of fixed order;
-//! 2. `decide`: their norm, and with it what becomes of the step: applied, clipped or skipped;
-//! 3. `update`: moments and parameters, each parameter in one pass, in its own memory.
+//! 1. `square_sums`: partial sums of the squares of all gradients, in a fixed order;
+//! 2. `decide`: their norm, which decides whether the step is applied, clipped or skipped;
+//! 3. `update`: moments and parameters, each parameter in one pass, in place.
 //!
 //! ```
 //! use taipan::optim::{AdamW, AdamWOptions, Curve, Group, Schedule};

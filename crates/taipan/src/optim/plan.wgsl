@@ -1,4 +1,4 @@
-// The numbers of the plan: see decide.rs.
+// The values of the plan: see decide.rs.
 const APPLY = 0u;
 const FACTOR = 1u;
 const UNBIAS_M = 2u;

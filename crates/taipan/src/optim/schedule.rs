@@ -1,6 +1,6 @@
 //! Learning rates.
 
-/// The learning rate of every step: a linear warm-up, and a curve behind it.
+/// The learning rate of every step: a linear warm-up, then a curve.
 ///
 /// ```
 /// use taipan::optim::{Curve, Schedule};
@@ -13,28 +13,28 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// The highest rate, reached with step `warmup`.
+    /// The highest rate, reached at step `warmup`.
     pub peak: f64,
-    /// The rate from step `total` on; a constant curve does not look at it.
+    /// The rate from step `total` on; unused by a constant curve.
     pub min: f64,
     /// Steps of the warm-up: step `i` has `(i + 1)/(warmup + 1)` of the peak.
     pub warmup: u64,
-    /// Steps of the training; a constant curve does not look at it.
+    /// The number of training steps; unused by a constant curve.
     pub total: u64,
-    /// What follows the warm-up.
+    /// The curve after the warm-up.
     pub curve: Curve,
 }
 
-/// What a learning rate does after its warm-up.
+/// The learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
     /// It stays at its peak.
     Constant,
-    /// It falls to `min` along half a cosine.
+    /// It decays to `min` along half a cosine.
     Cosine,
-    /// It stays at its peak, and falls to `min` on a straight line in the last steps.
+    /// It stays at its peak, and decays linearly to `min` in the last steps.
     StableDecay {
-        /// How many these are.
+        /// The number of these steps.
         decay: u64,
     },
 }
@@ -55,7 +55,7 @@ impl Schedule {
                 let done = (step - warmup) as f64 / (total - warmup) as f64;
                 0.5 * (1.0 + (std::f64::consts::PI * done).cos())
             }
-            // A warm-up that reaches into the decay is followed by what is left of it.
+            // After a warm-up that overlaps the decay, the rest of the decay follows.
             Curve::StableDecay { decay } if total - step < decay => {
                 (total - step) as f64 / decay as f64
             }

@@ -1,4 +1,4 @@
-//! The squares of many tensors' elements, summed in blocks.
+//! Sums of squares of many tensors, in blocks.
 
 use crate::cpu::fold::{LANES, join};
 use crate::cpu::isa::{Isa, vectorized};
@@ -11,10 +11,11 @@ use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::{DType, Device};
 
-/// `Σ x²` of each block of every input, one input after the other; the last block of each may be shorter.
+/// `Σ x²` of each block of every input, one input after the other; the last block of each may be
+/// shorter.
 pub(super) struct SquareSums {
     block: usize,
-    /// f64 on the CPU, where the squares of every f32 are in its range; f32 on a GPU.
+    /// f64 on the CPU, where the square of no f32 overflows; f32 on a GPU.
     dtype: DType,
 }
 
@@ -45,17 +46,17 @@ impl Kernel for SquareSums {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let mut left = outputs[0].of_mut::<f64>();
+        let mut left = outputs[0].as_mut_slice::<f64>();
         let mut tasks = Vec::new();
         for x in inputs {
-            let (sums, behind) = left.split_at_mut(self.blocks(x.spec));
-            left = behind;
-            let pieces = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
-            tasks.extend(pieces.map(|(i, sums)| (x, i * GRAIN, sums)));
+            let (sums, rest) = left.split_at_mut(self.blocks(x.spec));
+            left = rest;
+            let chunks = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
+            tasks.extend(chunks.map(|(i, sums)| (x, i * GRAIN, sums)));
         }
         let work = inputs.iter().map(|x| x.spec.len()).sum();
         for_tasks(tasks, work, |(x, start, sums)| {
-            with_dtype!(x.spec.dtype(), T: Float => square_sums(&x.of::<T>()[start..], sums));
+            with_dtype!(x.spec.dtype(), T: Float => square_sums(&x.as_slice::<T>()[start..], sums));
         });
         Ok(())
     }
@@ -64,22 +65,22 @@ impl Kernel for SquareSums {
         let mut first = 0;
         for x in inputs {
             let dtype = x.spec.dtype();
-            for piece in gpu.pieces(self.blocks(x.spec), GPU_BLOCK * dtype.size()) {
-                let elements = piece.start * GPU_BLOCK..(piece.end * GPU_BLOCK).min(x.spec.len());
+            for window in gpu.windows(self.blocks(x.spec), GPU_BLOCK * dtype.size()) {
+                let elements = window.start * GPU_BLOCK..(window.end * GPU_BLOCK).min(x.spec.len());
                 gpu.launch(Launch {
                     name: self.name(),
                     program: program(dtype),
                     params: SquareSumsParams {
-                        lines: piece.len() as u32,
+                        lines: window.len() as u32,
                         len: elements.len() as u32,
                         first: first as u32,
                     },
-                    inputs: &[x.data.all().part(elements.clone(), dtype.size())],
+                    inputs: &[x.data.all().window(elements.clone(), dtype.size())],
                     outputs: &[outputs[0].data.all()],
-                    groups: piece.len(),
+                    groups: window.len(),
                     work: elements.len() as u64,
                 })?;
-                first += piece.len();
+                first += window.len();
             }
         }
         Ok(())

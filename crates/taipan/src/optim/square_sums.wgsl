@@ -1,10 +1,10 @@
-// sums[first + i] = Σ x² of the i-th BLOCK neighbours of x, [len], or what is left of them: a workgroup
-// each.
+// sums[first + i] = Σ x² of the i-th block of BLOCK elements of x, [len]; the last may be shorter.
+// One workgroup per block.
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read_write> sums: array<f32>;
 @group(1) @binding(0) var<uniform> p: Params;
 
-var<workgroup> part: array<f32, WIDTH>;
+var<workgroup> partial: array<f32, WIDTH>;
 
 fn line(i: u32, local: u32) {
     let start = i * BLOCK;
@@ -14,14 +14,14 @@ fn line(i: u32, local: u32) {
         let here = f32(x[j]);
         sum = fma(here, here, sum);
     }
-    part[local] = sum;
+    partial[local] = sum;
     for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if local < half {
-            part[local] += part[local + half];
+            partial[local] += partial[local + half];
         }
     }
     if local == 0u {
-        sums[p.first + i] = part[0];
+        sums[p.first + i] = partial[0];
     }
 }

@@ -20,28 +20,28 @@ use super::decide::plan;
 /// θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
 /// ```
 ///
-/// The difference is rounded where it is small: `1 − decay` in f32 would keep few digits of a decay.
+/// Written as a difference, because `1 − decay` in f32 would have few digits of a small decay.
 pub(super) struct AdamWUpdate {
     pub(super) beta1: f64,
     pub(super) beta2: f64,
     pub(super) eps: f64,
     /// For each parameter.
-    pub(super) rates: Vec<Rates>,
+    pub(super) rates: Vec<GroupRates>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Rates {
+pub(super) struct GroupRates {
     pub(super) lr: f64,
     /// The learning rate times the weight decay.
     pub(super) decay: f64,
 }
 
-/// How many targets a parameter has: `m`, `v`, itself and, if it is stored in fewer bits, its master copy.
+/// The number of targets of a parameter: `m`, `v`, itself and, for f16 and bf16, its master copy.
 fn targets_of(parameter: DType) -> usize {
     if has_master(parameter) { 4 } else { 3 }
 }
 
-/// Whether a parameter of this type is the rounded copy of a wider one.
+/// Whether a parameter of this type is the rounded copy of a master copy.
 pub(super) fn has_master(parameter: DType) -> bool {
     parameter != parameter.wider()
 }
@@ -53,7 +53,7 @@ impl Update for AdamWUpdate {
 
     /// The plan and the gradients; the targets of each parameter.
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
-        let (plan, grads) = (inputs[0].of::<f64>(), &inputs[1..]);
+        let (plan, grads) = (inputs[0].as_slice::<f64>(), &inputs[1..]);
         if plan[plan::APPLY] == 0.0 {
             return Ok(());
         }
@@ -61,14 +61,14 @@ impl Update for AdamWUpdate {
         let mut left = targets;
         for (rates, grad) in self.rates.iter().zip(grads) {
             let dtype = left[2].spec.dtype();
-            let (own, behind) = left.split_at_mut(targets_of(dtype));
-            left = behind;
+            let (own, rest) = left.split_at_mut(targets_of(dtype));
+            left = rest;
             with_dtype!(dtype, T: Float => {
                 type Wide = <T as Float>::Acc;
-                let rule = self.rule::<Wide>(plan, rates);
+                let coefficients = self.coefficients::<Wide>(plan, rates);
                 match grad.spec.dtype() == dtype {
-                    true => add_tasks::<T, T>(&mut tasks, rule, grad.of(), own),
-                    false => add_tasks::<T, Wide>(&mut tasks, rule, grad.of(), own),
+                    true => add_tasks::<T, T>(&mut tasks, coefficients, grad.as_slice(), own),
+                    false => add_tasks::<T, Wide>(&mut tasks, coefficients, grad.as_slice(), own),
                 }
             });
         }
@@ -82,15 +82,16 @@ impl Update for AdamWUpdate {
         let mut left = targets;
         for (rates, grad) in self.rates.iter().zip(grads) {
             let dtype = left[2].spec.dtype();
-            let (own, behind) = left.split_at(targets_of(dtype));
-            left = behind;
-            for piece in gpu.pieces(grad.spec.len(), DType::F32.size()) {
-                let outputs: Vec<_> = own.iter().map(|target| part(target, &piece)).collect();
+            let (own, rest) = left.split_at(targets_of(dtype));
+            left = rest;
+            for window in gpu.windows(grad.spec.len(), DType::F32.size()) {
+                let outputs: Vec<_> =
+                    own.iter().map(|target| bind_window(target, &window)).collect();
                 gpu.launch(Launch {
                     name: self.name(),
                     program: program(grad.spec.dtype(), dtype),
                     params: AdamWParams {
-                        len: piece.len() as u32,
+                        len: window.len() as u32,
                         lr: rates.lr as f32,
                         decay: rates.decay as f32,
                         beta1: self.beta1 as f32,
@@ -99,10 +100,10 @@ impl Update for AdamWUpdate {
                         gain2: (1.0 - self.beta2) as f32,
                         eps: self.eps as f32,
                     },
-                    inputs: &[plan.data.all(), part(grad, &piece)],
+                    inputs: &[plan.data.all(), bind_window(grad, &window)],
                     outputs: &outputs,
-                    groups: piece.len().div_ceil(GROUP),
-                    work: piece.len() as u64,
+                    groups: window.len().div_ceil(GROUP),
+                    work: window.len() as u64,
                 })?;
             }
         }
@@ -110,13 +111,13 @@ impl Update for AdamWUpdate {
     }
 }
 
-fn part<'a>(view: &View<'a, &'a GpuBuffer>, piece: &Range<usize>) -> Binding<'a> {
-    view.data.all().part(piece.clone(), view.spec.dtype().size())
+fn bind_window<'a>(view: &View<'a, &'a GpuBuffer>, window: &Range<usize>) -> Binding<'a> {
+    view.data.all().window(window.clone(), view.spec.dtype().size())
 }
 
 impl AdamWUpdate {
-    fn rule<A: Real>(&self, plan: &[f64], rates: &Rates) -> Rule<A> {
-        Rule {
+    fn coefficients<A: Real>(&self, plan: &[f64], rates: &GroupRates) -> Coefficients<A> {
+        Coefficients {
             factor: A::of(plan[plan::FACTOR]),
             beta1: A::of(self.beta1),
             gain1: A::of(1.0 - self.beta1),
@@ -130,9 +131,9 @@ impl AdamWUpdate {
     }
 }
 
-/// The numbers of a pass over a parameter, in the type it is computed in.
+/// The coefficients of the update, in the type of its arithmetic.
 #[derive(Clone, Copy)]
-struct Rule<A> {
+struct Coefficients<A> {
     factor: A,
     beta1: A,
     gain1: A,
@@ -145,54 +146,57 @@ struct Rule<A> {
     decay: A,
 }
 
-/// A piece of a parameter. Those of all parameters are shared out among the threads at once, since most
-/// parameters are too small for a second one.
-type Task<'a> = Box<dyn FnOnce() + Send + 'a>;
+/// The update of a chunk of a parameter. The chunks of all parameters are distributed over the
+/// threads together, because most parameters are too small for a second thread.
+type UpdateTask<'a> = Box<dyn FnOnce() + Send + 'a>;
 
 fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
-    tasks: &mut Vec<Task<'a>>,
-    rule: Rule<T::Acc>,
+    tasks: &mut Vec<UpdateTask<'a>>,
+    coefficients: Coefficients<T::Acc>,
     grad: &'a [G],
     targets: &'a mut [View<&mut CpuBuffer>],
 ) {
     let [m, v, parameter, master @ ..] = targets else { unreachable!("three targets or four") };
-    let mut masters = master.first_mut().map(|master| master.of_mut().chunks_mut(GRAIN));
-    let moments = m.of_mut().chunks_mut(GRAIN).zip(v.of_mut().chunks_mut(GRAIN));
-    let pieces = parameter.of_mut::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
-    tasks.extend(pieces.map(|((parameter, (m, v)), grad)| -> Task<'a> {
+    let mut masters = master.first_mut().map(|master| master.as_mut_slice().chunks_mut(GRAIN));
+    let moments = m.as_mut_slice().chunks_mut(GRAIN).zip(v.as_mut_slice().chunks_mut(GRAIN));
+    let chunks =
+        parameter.as_mut_slice::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
+    tasks.extend(chunks.map(|((parameter, (m, v)), grad)| -> UpdateTask<'a> {
         let master = masters.as_mut().and_then(|masters| masters.next());
-        Box::new(move || update_piece(rule, grad, Piece { parameter, m, v, master }))
+        Box::new(move || {
+            update_chunk(coefficients, grad, ParameterChunk { parameter, m, v, master })
+        })
     }));
 }
 
-struct Piece<'a, T: Float> {
+struct ParameterChunk<'a, T: Float> {
     parameter: &'a mut [T],
     m: &'a mut [T::Acc],
     v: &'a mut [T::Acc],
     master: Option<&'a mut [T::Acc]>,
 }
 
-fn update_piece<T: Float, G: Float<Acc = T::Acc>>(
-    rule: Rule<T::Acc>,
+fn update_chunk<T: Float, G: Float<Acc = T::Acc>>(
+    coefficients: Coefficients<T::Acc>,
     grad: &[G],
-    mut piece: Piece<T>,
+    mut chunk: ParameterChunk<T>,
 ) {
     const BLOCK: usize = 1024;
     let mut wide = [T::Acc::ZERO; BLOCK];
     for start in (0..grad.len()).step_by(BLOCK) {
         let at = start..(start + BLOCK).min(grad.len());
-        let parameter = &mut piece.parameter[at.clone()];
-        let (m, v) = (&mut piece.m[at.clone()], &mut piece.v[at.clone()]);
+        let parameter = &mut chunk.parameter[at.clone()];
+        let (m, v) = (&mut chunk.m[at.clone()], &mut chunk.v[at.clone()]);
         let grad = widened(&grad[at.clone()], &mut wide[..at.len()]);
-        match &mut piece.master {
+        match &mut chunk.master {
             Some(master) => {
                 let theta = &mut master[at];
-                update_block(rule, grad, theta, m, v);
+                update_block(coefficients, grad, theta, m, v);
                 T::narrow(theta, parameter);
             }
             None => {
                 let theta = T::as_acc_mut(parameter).expect("a parameter without master is wide");
-                update_block(rule, grad, theta, m, v);
+                update_block(coefficients, grad, theta, m, v);
             }
         }
     }
@@ -200,18 +204,18 @@ fn update_piece<T: Float, G: Float<Acc = T::Acc>>(
 
 vectorized! {
     fn update_block<I: Isa, A: Real>(
-        rule: Rule<A>,
+        coefficients: Coefficients<A>,
         grad: &[A],
         theta: &mut [A],
         m: &mut [A],
         v: &mut [A],
     ) {
         for (((theta, m), v), grad) in theta.iter_mut().zip(m).zip(v).zip(grad) {
-            let g = rule.factor * *grad;
-            *m = rule.beta1.fma::<I>(*m, rule.gain1 * g);
-            *v = rule.beta2.fma::<I>(*v, rule.gain2 * g * g);
-            let root = rule.unbias_root_v.fma::<I>(v.sqrt(), rule.eps);
-            *theta = *theta - rule.decay.fma::<I>(*theta, rule.rate * *m / root);
+            let g = coefficients.factor * *grad;
+            *m = coefficients.beta1.fma::<I>(*m, coefficients.gain1 * g);
+            *v = coefficients.beta2.fma::<I>(*v, coefficients.gain2 * g * g);
+            let root = coefficients.unbias_root_v.fma::<I>(v.sqrt(), coefficients.eps);
+            *theta = *theta - coefficients.decay.fma::<I>(*theta, coefficients.rate * *m / root);
         }
     }
 }

@@ -1,4 +1,5 @@
-// AdamW: an invocation updates an element of m and v, and returns the new θ of an old one. All are [len].
+// AdamW: an invocation updates an element of m and v, and returns the new θ for an old one. All are
+// [len].
 @group(0) @binding(0) var<storage, read> plan: array<f32>;
 @group(0) @binding(1) var<storage, read> grad: array<Grad>;
 @group(0) @binding(2) var<storage, read_write> m: array<f32>;

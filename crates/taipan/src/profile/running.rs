@@ -1,34 +1,34 @@
-//! The profile that the current thread makes.
+//! The profile of the current thread.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Clock, Part, Profile};
+use super::{Clock, Profile, Span};
 use crate::gpu::Gpu;
 
-/// An op, and which of its kernels; empty if it has one.
+/// An op, and the role of its kernel.
 type Name = (&'static str, &'static str);
 
-/// Times that a device reports, maybe to another thread.
-type Ledger = Arc<Mutex<Vec<(Name, Duration)>>>;
+/// Times that a device reports, possibly from another thread.
+type Reports = Arc<Mutex<Vec<(Name, Duration)>>>;
 
 #[derive(Default)]
 struct Running {
-    parts: HashMap<Name, (usize, Duration)>,
-    /// The parts being measured, the innermost last.
+    spans: HashMap<Name, (usize, Duration)>,
+    /// The open spans, the innermost last.
     open: Vec<Open>,
     gpus: Vec<Gpu>,
-    ledger: Ledger,
-    /// Spent on waiting for what GPUs had to do before.
+    reports: Reports,
+    /// Time spent waiting for work that GPUs had before the profile.
     excluded: Duration,
 }
 
 struct Open {
     name: Name,
     since: Instant,
-    /// What of its time belongs to others.
+    /// Time within it that belongs to other spans.
     others: Duration,
 }
 
@@ -40,32 +40,37 @@ fn with<R>(f: impl FnOnce(&mut Running) -> R) -> Option<R> {
     RUNNING.with_borrow_mut(|running| running.as_deref_mut().map(f))
 }
 
-/// Whether this thread makes one.
+/// Whether this thread has a profile.
 pub(crate) fn is_on() -> bool {
     RUNNING.with_borrow(Option::is_some)
 }
 
-/// Run `f` and measure every kernel that it runs on this thread, those of backward passes included, on the
-/// CPU and on GPUs, for which it waits at the end. [The module](mod@crate::profile) says what the parts are.
+/// Run `f` and measure every kernel that it runs on this thread, including backward passes, on the
+/// CPU and on GPUs, for which it waits at the end. [The module](mod@crate::profile) describes the
+/// spans.
 ///
-/// Work that `f` hands to other threads is not seen, nor is that of others in the same pool; but others that use
-/// the same processor or GPU meanwhile make everything longer. A profile within a profile is part of both.
+/// Work that `f` hands to other threads is not measured, nor is other work in the same thread pool;
+/// but anything else that uses the processor or the GPU at the same time makes the times longer. A
+/// profile within a profile counts in both.
 ///
-/// Absent in browsers, where nobody may wait for a GPU.
+/// Absent in browsers, where the host may not wait for a GPU.
 pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
     let ((result, total), running) = replaced(Some(Box::default()), || {
         let start = Instant::now();
         let result = f();
-        with(|running| running.gpus.clone()).into_iter().flatten().for_each(|gpu| gpu.settle());
+        with(|running| running.gpus.clone())
+            .into_iter()
+            .flatten()
+            .for_each(|gpu| gpu.synchronize());
         (result, start.elapsed())
     });
-    let mut running = running.expect("what was put in place at the start");
-    running.balance();
+    let mut running = running.expect("set at the start");
+    running.collect_reports();
     let total = total.saturating_sub(running.excluded);
     with(|outer| {
-        for (name, (calls, time)) in &running.parts {
+        for (name, (calls, time)) in &running.spans {
             outer.add(*name, *calls, *time);
-            outer.belongs_to_another(*time);
+            outer.exclude(*time);
         }
         for gpu in &running.gpus {
             if !outer.gpus.contains(gpu) {
@@ -76,7 +81,7 @@ pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
     (result, running.finished(total))
 }
 
-/// Run `f` with another profile, or none, and get back what became of it.
+/// Run `f` with another profile, or none, and return that profile.
 fn replaced<R>(running: Option<Box<Running>>, f: impl FnOnce() -> R) -> (R, Option<Box<Running>>) {
     struct Restore(Option<Box<Running>>);
     impl Drop for Restore {
@@ -89,13 +94,13 @@ fn replaced<R>(running: Option<Box<Running>>, f: impl FnOnce() -> R) -> (R, Opti
     (result, RUNNING.take())
 }
 
-/// Run `f` unseen.
+/// Run `f` without a profile.
 pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
     replaced(None, f).0
 }
 
-/// `f`, measured as [`Device::part`](crate::Device::part) says, by the host's clock.
-pub(crate) fn part<R>(op: &'static str, stage: &'static str, f: impl FnOnce() -> R) -> R {
+/// [`Device::span`](crate::Device::span), by the host's clock.
+pub(crate) fn span<R>(op: &'static str, role: &'static str, f: impl FnOnce() -> R) -> R {
     struct Close;
     impl Drop for Close {
         fn drop(&mut self) {
@@ -103,7 +108,7 @@ pub(crate) fn part<R>(op: &'static str, stage: &'static str, f: impl FnOnce() ->
         }
     }
     let open = |running: &mut Running| {
-        let (name, others) = ((op, stage), Duration::ZERO);
+        let (name, others) = ((op, role), Duration::ZERO);
         running.open.push(Open { name, since: Instant::now(), others });
         Close
     };
@@ -111,86 +116,86 @@ pub(crate) fn part<R>(op: &'static str, stage: &'static str, f: impl FnOnce() ->
     f()
 }
 
-/// Make sure that what a GPU had to do before this profile is done, and not counted.
-pub(crate) fn meet(gpu: &Gpu) {
+/// Add a GPU to the profile. Waits for the work that it had before, which is not counted.
+pub(crate) fn attach(gpu: &Gpu) {
     let known = with(|running| running.gpus.contains(gpu));
     if known == Some(false) {
         let start = Instant::now();
-        paused(|| gpu.settle());
+        paused(|| gpu.synchronize());
         with(|running| {
             running.gpus.push(gpu.clone());
             running.excluded += start.elapsed();
-            running.belongs_to_another(start.elapsed());
+            running.exclude(start.elapsed());
         });
     }
 }
 
-/// Where to report the time of what is launched now.
+/// Where to report the time of the next launch.
 pub(crate) struct Entry {
     name: Name,
-    ledger: Ledger,
+    reports: Reports,
 }
 
-/// None if nobody wants to know.
+/// None without a profile.
 pub(crate) fn entry() -> Option<Entry> {
     let entry = |running: &mut Running| {
         let name = running.open.last()?.name;
-        Some(Entry { name, ledger: running.ledger.clone() })
+        Some(Entry { name, reports: running.reports.clone() })
     };
     with(entry).flatten()
 }
 
 impl Entry {
     pub(crate) fn report(self, time: Duration) {
-        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        ledger.push((self.name, time));
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.push((self.name, time));
     }
 }
 
 impl Running {
     fn add(&mut self, name: Name, calls: usize, time: Duration) {
-        let part = self.parts.entry(name).or_default();
-        *part = (part.0 + calls, part.1 + time);
+        let span = self.spans.entry(name).or_default();
+        *span = (span.0 + calls, span.1 + time);
     }
 
-    /// So much of the time of the innermost part is not its own.
-    fn belongs_to_another(&mut self, time: Duration) {
+    /// Exclude time from the innermost span.
+    fn exclude(&mut self, time: Duration) {
         if let Some(open) = self.open.last_mut() {
             open.others += time;
         }
     }
 
-    /// Take over what devices reported. Whoever waited for them did not work.
-    fn balance(&mut self) {
+    /// Add the times that devices reported, and exclude them from the span that waited.
+    fn collect_reports(&mut self) {
         let reported = {
-            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *ledger)
+            let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *reports)
         };
         for (name, time) in reported {
             self.add(name, 0, time);
-            self.belongs_to_another(time);
+            self.exclude(time);
         }
     }
 
-    /// The innermost part is at its end.
+    /// Close the innermost span.
     fn close(&mut self) {
-        self.balance();
+        self.collect_reports();
         if let Some(Open { name, since, others }) = self.open.pop() {
             let time = since.elapsed();
             self.add(name, 1, time.saturating_sub(others));
-            self.belongs_to_another(time);
+            self.exclude(time);
         }
     }
 
     fn finished(self, total: Duration) -> Profile {
         let clocks = self.gpus.iter().map(Gpu::clock);
         let gpu_clock = clocks.reduce(|a, b| if a == Clock::Device { b } else { a });
-        let part = |((op, stage), (calls, time)): (Name, (usize, Duration))| {
-            let name = if stage.is_empty() { op.into() } else { format!("{op}: {stage}") };
-            Part { name, calls, time }
+        let span = |((op, role), (calls, time)): (Name, (usize, Duration))| {
+            let name = if role.is_empty() { op.into() } else { format!("{op}: {role}") };
+            Span { name, calls, time }
         };
-        let mut parts: Vec<Part> = self.parts.into_iter().map(part).collect();
-        parts.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
-        Profile { total, parts, gpu_clock }
+        let mut spans: Vec<Span> = self.spans.into_iter().map(span).collect();
+        spans.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
+        Profile { total, spans, gpu_clock }
     }
 }

@@ -1,4 +1,4 @@
-//! Tensors as text: nested rows with aligned columns, the middle of long ones left out.
+//! Formatting of tensors: nested rows with aligned columns, the middle of long dimensions elided.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::dtype::{DType, Element, with_dtype};
 
 /// Above this many elements, only the ends of each dimension are shown.
 const WHOLE: usize = 1000;
-/// How many elements an end has.
+/// The number of elements at each end.
 const EDGE: usize = 3;
 
 /// The values: `[[1.0000, 2.0000], [3.0000, 4.0000]]`, a row per line.
@@ -22,23 +22,23 @@ impl fmt::Display for Tensor {
         match self.dtype() {
             _ if self.len() == 0 => f.write_str("[]"),
             DType::U32 => {
-                Printer::new(self, buffer.of::<u32>(), &|x, _| x.to_string()).print(f, 0, 0)
+                Printer::new(self, buffer.as_slice::<u32>(), &|x, _| x.to_string()).print(f, 0, 0)
             }
             DType::I64 => {
-                Printer::new(self, buffer.of::<i64>(), &|x, _| x.to_string()).print(f, 0, 0)
+                Printer::new(self, buffer.as_slice::<i64>(), &|x, _| x.to_string()).print(f, 0, 0)
             }
             float => with_dtype!(float, T: Float => {
                 let text = |x: &T, style| match style {
                     Style::Fixed => format!("{:.4}", x.to_f64()),
                     Style::Scientific => format!("{:.4e}", x.to_f64()),
                 };
-                Printer::new(self, buffer.of::<T>(), &text).print(f, 0, 0)
+                Printer::new(self, buffer.as_slice::<T>(), &text).print(f, 0, 0)
             }),
         }
     }
 }
 
-/// What the tensor is, and its values.
+/// Shape, type, device and values.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tracked = if self.is_tracked() { " tracked" } else { "" };
@@ -81,7 +81,7 @@ impl<'a, T: Element> Printer<'a, T> {
         printer
     }
 
-    /// Calls `f` with each index of dimension `dim` that is shown, `None` for a gap.
+    /// Call `f` with each index of dimension `dim` that is shown, and `None` for a gap.
     fn each<E>(
         &self,
         dim: usize,

@@ -6,7 +6,7 @@ mod random;
 use std::sync::Arc;
 
 use crate::Device;
-use crate::autograd::{Edge, record};
+use crate::autograd::{Edge, add_node};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
 use crate::error::{Error, Result, ensure};
@@ -37,7 +37,7 @@ pub(crate) enum Storage {
     Gpu(Arc<GpuBuffer>),
 }
 
-/// A value before it is converted to an element.
+/// A value before its conversion to an element.
 #[derive(Clone, Copy)]
 enum Number {
     Float(f64),
@@ -72,7 +72,7 @@ impl Tensor {
         device.ensure_type(OP, T::DTYPE)?;
         let storage = match device {
             Device::Cpu => {
-                let buffer = device.part(OP, "", || CpuBuffer::from_slice(OP, data))?;
+                let buffer = device.span(OP, "", || CpuBuffer::from_slice(OP, data))?;
                 Storage::Cpu(Arc::new(buffer))
             }
             Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?)),
@@ -120,11 +120,11 @@ impl Tensor {
         let mut word = [0; 4];
         with_dtype!(dtype, T: Element => {
             let element = value.to::<T>();
-            word.chunks_mut(size_of::<T>()).for_each(|part| {
-                part.copy_from_slice(&bytemuck::bytes_of(&element)[..part.len()])
+            word.chunks_mut(size_of::<T>()).for_each(|bytes| {
+                bytes.copy_from_slice(&bytemuck::bytes_of(&element)[..bytes.len()])
             })
         });
-        let buffer = gpu.part(op, "", || {
+        let buffer = gpu.span(op, "", || {
             let buffer = gpu.scratch(op, spec.bytes())?;
             gpu.fill(op, &buffer, u32::from_le_bytes(word))?;
             Ok(buffer)
@@ -140,16 +140,18 @@ impl Tensor {
         device: &Device,
         f: impl Fn(usize) -> Number + Sync,
     ) -> Result<Tensor> {
-        use crate::cpu::threads::{GRAIN, for_pieces};
+        use crate::cpu::threads::{GRAIN, for_chunks};
         let spec = Spec::new(op, shape, dtype)?;
         device.ensure_type(op, dtype)?;
-        let buffer = Device::Cpu.part(op, "", || {
+        let buffer = Device::Cpu.span(op, "", || {
             let mut buffer = CpuBuffer::scratch(op, spec.bytes())?;
-            with_dtype!(dtype, T: Element => for_pieces(buffer.of_mut::<T>(), GRAIN, |start, piece| {
-                for (i, x) in piece.iter_mut().enumerate() {
-                    *x = f(start + i).to();
-                }
-            }));
+            with_dtype!(dtype, T: Element => {
+                for_chunks(buffer.as_mut_slice::<T>(), GRAIN, |start, chunk| {
+                    for (i, x) in chunk.iter_mut().enumerate() {
+                        *x = f(start + i).to();
+                    }
+                })
+            });
             Ok(buffer)
         })?;
         Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
@@ -160,12 +162,12 @@ impl Tensor {
         self.spec.shape()
     }
 
-    /// How many dimensions.
+    /// The number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
-    /// How many elements.
+    /// The number of elements.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.spec.len()
@@ -184,8 +186,8 @@ impl Tensor {
         }
     }
 
-    /// The same values on `device`; shares them when they are there already. Gradients flow back
-    /// to where the tensor was. From a GPU this waits, which a browser does not allow: there, see
+    /// The same values on `device`; shares the data if they are there already. Gradients flow back
+    /// to the original device. From a GPU this blocks, which a browser does not allow: there, use
     /// [`read`](Tensor::read).
     pub fn to(&self, device: &Device) -> Result<Tensor> {
         const OP: &str = "to";
@@ -202,7 +204,7 @@ impl Tensor {
             #[cfg(not(target_family = "wasm"))]
             (Storage::Gpu(buffer), _) => {
                 let mut host = CpuBuffer::scratch(OP, self.spec.bytes())?;
-                from.part("read", "", || pollster::block_on(buffer.read(OP, host.bytes_mut())))?;
+                from.span("read", "", || pollster::block_on(buffer.read(OP, host.bytes_mut())))?;
                 let host = Tensor::of(self.spec.clone(), Storage::Cpu(Arc::new(host)));
                 host.to(device)?.storage
             }
@@ -214,18 +216,18 @@ impl Tensor {
         };
         let mut result = [Tensor::of(self.spec.clone(), storage)];
         let from = from.clone();
-        let rule = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].to(&from)?)]));
-        record(OP, &[self], &mut result, rule);
+        let backward = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].to(&from)?)]));
+        add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)
     }
 
-    /// Copy the values to the host, row by row. The one operation that waits for the device.
+    /// Copy the values to the host, row by row. Waits for the device.
     pub async fn read<T: Element>(&self) -> Result<Vec<T>> {
         const OP: &str = "read";
         T::DTYPE.ensure(self.dtype(), OP, "the type asked for")?;
         match &self.storage {
-            Storage::Cpu(buffer) => Ok(buffer.of::<T>().to_vec()),
+            Storage::Cpu(buffer) => Ok(buffer.as_slice::<T>().to_vec()),
             Storage::Gpu(buffer) => {
                 let mut values = vec![T::of_i64(0); self.len()];
                 buffer.read(OP, bytemuck::cast_slice_mut(&mut values)).await?;
@@ -234,9 +236,9 @@ impl Tensor {
         }
     }
 
-    /// The first elements of a buffer that the program owns, without a copy. It must stay as it is
-    /// while tensors use it; its usage must include `STORAGE` and `COPY_SRC`, and it must belong to
-    /// the device of `gpu`.
+    /// The first elements of a buffer that the program owns, without a copy. The program must not
+    /// change it while tensors use it; its usage must include `STORAGE` and `COPY_SRC`, and it must
+    /// belong to the device of `gpu`.
     pub fn from_wgpu(
         gpu: &Gpu,
         buffer: &wgpu::Buffer,
@@ -251,8 +253,8 @@ impl Tensor {
     }
 
     /// The buffer that begins with this tensor's elements, for other passes on the same queue to
-    /// read: what computes them is submitted. It may be longer than they are, and is used again
-    /// once the tensor and its clones are gone.
+    /// read: pending launches are submitted. It may be longer than the tensor, and is reused once
+    /// the tensor and its clones are dropped.
     pub fn wgpu_buffer(&self) -> Result<&wgpu::Buffer> {
         match (&self.storage, self.device()) {
             (Storage::Gpu(buffer), Device::Gpu(gpu)) => {
@@ -269,11 +271,11 @@ impl Tensor {
     /// [`read`](Tensor::read) for native callers; absent on the web, where nothing may block.
     #[cfg(not(target_family = "wasm"))]
     pub fn read_blocking<T: Element>(&self) -> Result<Vec<T>> {
-        self.device().part("read", "", || pollster::block_on(self.read()))
+        self.device().span("read", "", || pollster::block_on(self.read()))
     }
 
-    /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the web, like
-    /// [`read_blocking`](Tensor::read_blocking).
+    /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the
+    /// web, like [`read_blocking`](Tensor::read_blocking).
     #[cfg(not(target_family = "wasm"))]
     pub fn item(&self) -> Result<f64> {
         ensure!("item", self.len() == 1, "the tensor is {:?}, expected one element", self.shape());

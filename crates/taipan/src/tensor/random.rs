@@ -9,8 +9,8 @@ impl Tensor {
     /// Uniform numbers in `[0, 1)`. The same seed gives the same tensor on every platform.
     pub fn rand(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<Tensor> {
         dtype.ensure_float("rand", "the type asked for")?;
-        // As many random bits as the type has digits: all are multiples of 2^-digits, and none
-        // rounds up to 1.
+        // As many random bits as the type has digits: all values are multiples of 2^-digits, and
+        // none rounds up to 1.
         let digits = match dtype {
             DType::F16 => 11,
             DType::BF16 => 8,
@@ -27,8 +27,9 @@ impl Tensor {
     /// platform.
     pub fn randn(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<Tensor> {
         dtype.ensure_float("randn", "the type asked for")?;
-        // Box and Muller's transform of two uniform numbers; both come from the element's own
-        // counter, in a stream of bits that `rand` does not use. `libm` is software: the platform's logarithm may differ in the last digit.
+        // The Box-Muller transform of two uniform numbers from the element's own counter, with
+        // another seed than `rand`. `libm` is software: the platform's logarithm may differ in the
+        // last digit.
         Tensor::from_fn("randn", shape, dtype, device, |i| {
             let unit = |j: u64| (bits(!seed, 2 * i as u64 + j) >> 11) as f64 / (1u64 << 53) as f64;
             let radius = (-2.0 * libm::log(1.0 - unit(0))).sqrt();

@@ -121,7 +121,7 @@ fn moving_keeps_every_bit() -> Result<()> {
     Ok(())
 }
 
-/// Transfers are made in pieces of 64 MiB.
+/// Transfers are made in chunks of 64 MiB.
 #[test]
 fn tensors_larger_than_a_piece_of_a_transfer() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
@@ -131,7 +131,7 @@ fn tensors_larger_than_a_piece_of_a_transfer() -> Result<()> {
     assert!(x.read_blocking::<u32>()? == data, "u32");
     drop(x);
     if device.supports(DType::F16) {
-        // The piece behind the first is no whole number of words.
+        // The second chunk is not a whole number of words.
         let len = (32 << 20) + 3;
         let data: Vec<u16> = (0..len).map(|i| bits(i) as u16).collect();
         let halves: Vec<f16> = data.iter().copied().map(f16::from_bits).collect();
@@ -261,8 +261,8 @@ fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
     Ok(())
 }
 
-/// A batch of 2048 tokens and the channels of a published model: beside inputs, result and gradients, at
-/// most 64 MB are used, however large the vocabulary is. Here it makes three blocks.
+/// A batch of 2048 tokens and the channels of a published model: beside inputs, result and
+/// gradients, at most 64 MB are used, however large the vocabulary is. Here it makes three blocks.
 #[test]
 fn logits_are_never_held() -> Result<()> {
     const TOKENS: usize = 2048;

@@ -172,8 +172,8 @@ fn an_error_on_the_device_is_returned_once() -> Result<()> {
     Ok(())
 }
 
-/// A buffer of the program's that is gone when its batch is submitted: nothing of the batch is read as
-/// if it had been computed, not even the second time.
+/// A buffer of the program's that is gone when its batch is submitted: nothing of the batch is read
+/// as if it had been computed, not even the second time.
 #[test]
 fn a_refused_batch_gives_no_values() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };

@@ -257,8 +257,8 @@ fn a_linear_layer_is_few_pipelines() -> Result<()> {
     Ok(())
 }
 
-/// Two launches per parameter and one that decides; in place; nothing is submitted, let alone read; parameters of all sizes
-/// share pipelines.
+/// Two launches per parameter and one that decides; in place; nothing is submitted, let alone read;
+/// parameters of all sizes share pipelines.
 #[test]
 fn a_step_of_the_optimiser_stays_on_the_device() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };

@@ -5,13 +5,13 @@
 mod harness;
 
 mod adapters;
+mod binding_windows;
 mod buffers;
 mod cache;
-mod complaints;
 mod faults;
+mod index_errors;
 mod interop;
 mod launches;
-mod pieces;
 mod places;
 mod profile;
 mod repeat;

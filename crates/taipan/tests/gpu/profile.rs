@@ -20,11 +20,11 @@ fn both() -> impl Iterator<Item = (Gpu, Clock)> {
 }
 
 fn calls(profile: &Profile) -> BTreeMap<&str, usize> {
-    profile.parts.iter().map(|part| (part.name.as_str(), part.calls)).collect()
+    profile.spans.iter().map(|span| (span.name.as_str(), span.calls)).collect()
 }
 
 fn time(profile: &Profile, name: &str) -> Duration {
-    profile.parts.iter().filter(|part| part.name == name).map(|part| part.time).sum()
+    profile.spans.iter().filter(|span| span.name == name).map(|span| span.time).sum()
 }
 
 #[test]
@@ -48,7 +48,8 @@ fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
         let (measured, profile) = profile(dw);
         assert_eq!(measured?, alone?);
         let mut calls = calls(&profile);
-        // How many batches there are is the recorder's business; by the host's clock, one for each op.
+        // How many batches there are is the recorder's business; by the host's clock, one for each
+        // op.
         assert!(calls.remove("submit").unwrap() > 0);
         let expected = [
             ("add", 2),
@@ -64,13 +65,14 @@ fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
         ];
         assert_eq!(calls, BTreeMap::from(expected), "{clock:?}");
         assert_eq!(profile.gpu_clock, Some(clock));
-        let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+        let sum: Duration = profile.spans.iter().map(|span| span.time).sum();
         assert!(sum <= profile.total, "{profile}");
     }
     Ok(())
 }
 
-/// Products that take long enough to be told from everything else, also where other tests keep the machine busy.
+/// Products that take long enough to be told from everything else, also where other tests keep the
+/// machine busy.
 fn products(device: &Device) -> Result<impl Fn() -> Result<()>> {
     let x = Tensor::randn(&[768, 768], 1, DType::F32, device)?;
     linear(&x, &x, None, Activation::None)?.sum()?.item()?; // compiled, and done
@@ -147,8 +149,8 @@ fn many_launches_are_all_measured() -> Result<()> {
         for _ in 0..2 {
             let (y, profile) = profile(|| (0..301).try_fold(x.clone(), |x, _| x.neg()));
             assert_eq!(read(&y?)[..2], [-1.0, -1.0]);
-            assert_eq!(profile.parts.iter().find(|p| p.name == "neg").unwrap().calls, 301);
-            let sum: Duration = profile.parts.iter().map(|part| part.time).sum();
+            assert_eq!(profile.spans.iter().find(|p| p.name == "neg").unwrap().calls, 301);
+            let sum: Duration = profile.spans.iter().map(|span| span.time).sum();
             assert!(
                 sum <= profile.total && sum > profile.total.mul_f64(0.8),
                 "{clock:?} {profile}"

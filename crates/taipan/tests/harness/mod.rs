@@ -131,8 +131,8 @@ impl Run<'_> {
             return;
         }
         for (threads, pool) in pools() {
-            let again = pool.install(|| self.outcome(inputs, dy, Tracked::All));
-            self.expect_same(&format!("{threads} thread(s)"), &again, &got);
+            let repeated = pool.install(|| self.outcome(inputs, dy, Tracked::All));
+            self.expect_same(&format!("{threads} thread(s)"), &repeated, &got);
         }
     }
 
@@ -251,12 +251,12 @@ impl Run<'_> {
         }
     }
 
-    fn expect_same(&self, what: &str, again: &Outcome, first: &Outcome) {
+    fn expect_same(&self, what: &str, repeated: &Outcome, first: &Outcome) {
         let bits = |x: &Array| x.data.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&again.value), bits(&first.value), "{self}: {what}: the value's bits");
-        for (i, (again, first)) in again.grads.iter().zip(&first.grads).enumerate() {
-            let (again, first) = (again.as_ref().map(bits), first.as_ref().map(bits));
-            assert!(again == first, "{self}: {what}: the bits of gradient {i}");
+        assert_eq!(bits(&repeated.value), bits(&first.value), "{self}: {what}: the value's bits");
+        for (i, (repeated, first)) in repeated.grads.iter().zip(&first.grads).enumerate() {
+            let (repeated, first) = (repeated.as_ref().map(bits), first.as_ref().map(bits));
+            assert!(repeated == first, "{self}: {what}: the bits of gradient {i}");
         }
     }
 }

@@ -26,7 +26,8 @@ pub fn phi(activation: Activation, x: f64) -> f64 {
         Activation::Tanh => x.tanh(),
         Activation::LeakyRelu(slope) => x.max(slope * x),
         Activation::Softcap(cap) => cap * (x / cap).tanh(),
-        // In f64, whose gradient is compared with finite differences: other types and devices with it.
+        // In f64, whose gradient is compared with finite differences: other types and devices with
+        // it.
         other => {
             let x = Tensor::new(&[x], &[1, 1], &Device::Cpu).unwrap();
             let one = Tensor::new(&[1.0], &[1, 1], &Device::Cpu).unwrap();
@@ -85,13 +86,13 @@ pub fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
 
 /// `f` of the elements that differ in the given dimensions only.
 pub fn reduce(x: &Array, dims: &[usize], f: impl Fn(&[f64]) -> f64) -> Array {
-    let kept: Vec<usize> = (0..x.shape.len()).filter(|d| !dims.contains(d)).collect();
-    let shape: Vec<usize> = kept.iter().map(|&d| x.shape[d]).collect();
+    let remaining: Vec<usize> = (0..x.shape.len()).filter(|d| !dims.contains(d)).collect();
+    let shape: Vec<usize> = remaining.iter().map(|&d| x.shape[d]).collect();
     let inner: Vec<usize> = dims.iter().map(|&d| x.shape[d]).collect();
     let inner = super::indices(&inner);
     Array::from_fn(&shape, |outer| {
         let mut index = vec![0; x.shape.len()];
-        kept.iter().zip(outer).for_each(|(&d, &i)| index[d] = i);
+        remaining.iter().zip(outer).for_each(|(&d, &i)| index[d] = i);
         let elements: Vec<f64> = inner
             .iter()
             .map(|inner| {
@@ -139,7 +140,7 @@ pub fn softmax(x: &Array, dim: usize) -> Array {
     })
 }
 
-/// What a selective scan has besides `u`, `delta`, `a_log`, `b` and `c`, and in which form.
+/// Which optional tensors a selective scan has, and how it discretises.
 #[derive(Clone, Debug)]
 pub struct Scan {
     pub discretization: Discretization,
@@ -147,27 +148,28 @@ pub struct Scan {
     pub d: bool,
     pub delta_bias: bool,
     pub z: bool,
-    pub state: bool,
+    pub initial_state: bool,
     /// `[b, l]`
-    pub starts: Option<Vec<u32>>,
+    pub seq_start: Option<Vec<u32>>,
 }
 
-/// The output `[b, l, d]` and the last states `[b, d, n]`, from the inputs in the order of
-/// `taipan::Scan`: one state after the other.
+/// The output `[b, l, d]` and the final state `[b, d, n]`, from the inputs in the order of
+/// `taipan::Scan`, by the recurrence.
 pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
     let mut optional = inputs[5..].iter();
     let mut next = |given: bool| given.then(|| optional.next().unwrap());
-    let [d, delta_bias, z, state] =
-        [next(scan.d), next(scan.delta_bias), next(scan.z), next(scan.state)];
+    let [d, delta_bias, z, initial_state] =
+        [next(scan.d), next(scan.delta_bias), next(scan.z), next(scan.initial_state)];
     let [u, delta, a_log, b, c] = [0, 1, 2, 3, 4].map(|i| &inputs[i]);
     let (batch, len, channels, states) = (u.shape[0], u.shape[1], u.shape[2], a_log.shape[1]);
     let mut y = Array { shape: u.shape.clone(), data: vec![0.0; u.data.len()] };
-    let mut last = Array::from_fn(&[batch, channels, states], |i| state.map_or(0.0, |h| h.at(i)));
+    let mut final_state =
+        Array::from_fn(&[batch, channels, states], |i| initial_state.map_or(0.0, |h| h.at(i)));
     for i in 0..batch {
         for j in 0..channels {
-            let h = &mut last.data[(i * channels + j) * states..][..states];
+            let h = &mut final_state.data[(i * channels + j) * states..][..states];
             for t in 0..len {
-                if scan.starts.as_ref().is_some_and(|starts| starts[i * len + t] != 0) {
+                if scan.seq_start.as_ref().is_some_and(|seq_start| seq_start[i * len + t] != 0) {
                     h.fill(0.0);
                 }
                 let raw = delta.at(&[i, t, j]) + delta_bias.map_or(0.0, |bias| bias.at(&[j]));
@@ -179,11 +181,11 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
                 let mut sum = 0.0;
                 for (k, h) in h.iter_mut().enumerate() {
                     let a = -a_log.at(&[j, k]).exp();
-                    let held = match scan.discretization {
+                    let b_factor = match scan.discretization {
                         Discretization::Euler => size,
                         Discretization::ZeroOrderHold => (size * a).exp_m1() / a,
                     };
-                    *h = (size * a).exp() * *h + held * b.at(&[i, t, k]) * input;
+                    *h = (size * a).exp() * *h + b_factor * b.at(&[i, t, k]) * input;
                     sum += c.at(&[i, t, k]) * *h;
                 }
                 sum += d.map_or(0.0, |d| d.at(&[j]) * input);
@@ -192,11 +194,11 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
             }
         }
     }
-    (y, last)
+    (y, final_state)
 }
 
-/// The `k` largest elements along the last dimension and their indices: the largest first, equal ones
-/// by their index, NaN before all.
+/// The `k` largest elements along the last dimension and their indices: the largest first, equal
+/// ones by their index, NaN before all.
 pub fn topk(x: &Array, k: usize) -> (Array, Array) {
     let (n, rows) = x.shape.split_last().unwrap();
     let largest = |row: usize| {
@@ -277,14 +279,14 @@ pub struct Conv<'a> {
     pub weight: &'a Array,
     pub bias: Option<&'a Array>,
     /// `[b, k − 1, d]`
-    pub window: Option<&'a Array>,
+    pub conv_state: Option<&'a Array>,
     /// `[b, l]`
-    pub starts: Option<&'a [u32]>,
+    pub seq_start: Option<&'a [u32]>,
     pub activation: Activation,
 }
 
 impl Conv<'_> {
-    /// The result, and behind it, along time, the next window: `[b, l + k − 1, d]`.
+    /// The result and, concatenated along time, the next conv_state: `[b, l + k − 1, d]`.
     pub fn eval(&self) -> Array {
         let [b, l, d] = self.x.shape[..] else { panic!("x is [b, l, d]") };
         let k = self.weight.shape[1];
@@ -303,17 +305,20 @@ impl Conv<'_> {
         })
     }
 
-    /// The input at a time, as it is seen from another: 0 if a text has started in between.
+    /// The input at a time, as used by a result at another: 0 if a sequence starts in between.
     fn seen(&self, b: usize, at: isize, from: isize, c: usize) -> f64 {
         let (l, k) = (self.x.shape[1], self.weight.shape[1]);
-        let started =
-            |t: isize| t >= 0 && self.starts.is_some_and(|starts| starts[b * l + t as usize] != 0);
+        let started = |t: isize| {
+            t >= 0 && self.seq_start.is_some_and(|seq_start| seq_start[b * l + t as usize] != 0)
+        };
         if (at + 1..=from).any(started) {
             return 0.0;
         }
         match at {
             0.. => self.x.at(&[b, at as usize, c]),
-            _ => self.window.map_or(0.0, |w| w.at(&[b, (at + k as isize - 1) as usize, c])),
+            _ => self
+                .conv_state
+                .map_or(0.0, |state| state.at(&[b, (at + k as isize - 1) as usize, c])),
         }
     }
 }

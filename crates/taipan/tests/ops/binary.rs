@@ -80,7 +80,7 @@ fn nothing_repeated_and_repetitions_of_nothing() {
     shapes.iter().for_each(|(a, b)| check_all(a, b));
 }
 
-/// More elements than one thread's piece, rows longer and shorter than a block.
+/// More elements than one chunk of a thread, rows longer and shorter than a block.
 #[test]
 fn many_elements() {
     let shapes: [(&[usize], &[usize]); 4] =

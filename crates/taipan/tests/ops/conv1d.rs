@@ -1,56 +1,58 @@
-//! Causal depthwise convolution: whole, in pieces, and of several texts in a row.
+//! Causal depthwise convolution: in one call, in several, and of packed sequences.
 
 use taipan::{Activation, CausalConv1d, DType, Result, Tensor, causal_conv1d, concat};
 
 use crate::harness::naive::Conv;
 use crate::harness::{Array, Case, Input, Values, array, check, devices, input, input_of, tensor};
 
-/// A convolution: its sizes, what is there, and where texts start.
+/// A convolution: its sizes, which tensors it has, and where sequences start.
 #[derive(Clone, Debug)]
 struct Layer {
     sizes: [usize; 4], // b, l, d, k
     bias: bool,
-    window: bool,
-    starts: Option<Vec<u32>>,
+    conv_state: bool,
+    seq_start: Option<Vec<u32>>,
     activation: Activation,
 }
 
 impl Layer {
-    /// With bias, window and silu, as Mamba has it.
+    /// With bias, conv_state and silu, as in Mamba.
     fn full(b: usize, l: usize, d: usize, k: usize) -> Layer {
         let activation = Activation::Silu;
-        Layer { sizes: [b, l, d, k], bias: true, window: true, starts: None, activation }
+        Layer { sizes: [b, l, d, k], bias: true, conv_state: true, seq_start: None, activation }
     }
 
     fn plain(b: usize, l: usize, d: usize, k: usize) -> Layer {
         let activation = Activation::None;
-        Layer { bias: false, window: false, activation, ..Layer::full(b, l, d, k) }
+        Layer { bias: false, conv_state: false, activation, ..Layer::full(b, l, d, k) }
     }
 
     fn starting_at(self, times: &[(usize, usize)]) -> Layer {
         let [b, l, ..] = self.sizes;
-        let mut starts = vec![0; b * l];
-        times.iter().for_each(|&(b, t)| starts[b * l + t] = t as u32 + 1);
-        Layer { starts: Some(starts), ..self }
+        let mut seq_start = vec![0; b * l];
+        times.iter().for_each(|&(b, t)| seq_start[b * l + t] = t as u32 + 1);
+        Layer { seq_start: Some(seq_start), ..self }
     }
 
     fn inputs(&self) -> Vec<Input> {
         let [b, l, d, k] = self.sizes;
         let mut inputs = vec![input_of(&[b, l, d], Values::Between(-2.0, 2.0)), input(&[d, k])];
         inputs.extend(self.bias.then(|| input(&[d])));
-        inputs.extend(self.window.then(|| input_of(&[b, k - 1, d], Values::Between(-2.0, 2.0))));
+        inputs
+            .extend(self.conv_state.then(|| input_of(&[b, k - 1, d], Values::Between(-2.0, 2.0))));
         inputs
     }
 
-    /// Both results, along time.
+    /// Both results, concatenated along time.
     fn call(&self, t: &[Tensor]) -> Result<Tensor> {
         let [b, l, ..] = self.sizes;
-        let starts = self.starts.as_ref().map(|starts| Tensor::new(starts, &[b, l], t[0].device()));
-        let starts = starts.transpose()?;
+        let seq_start =
+            self.seq_start.as_ref().map(|seq_start| Tensor::new(seq_start, &[b, l], t[0].device()));
+        let seq_start = seq_start.transpose()?;
         let (y, next) = causal_conv1d(&CausalConv1d {
             bias: self.bias.then(|| &t[2]),
-            window: self.window.then(|| &t[t.len() - 1]),
-            starts: starts.as_ref(),
+            conv_state: self.conv_state.then(|| &t[t.len() - 1]),
+            seq_start: seq_start.as_ref(),
             activation: self.activation,
             ..CausalConv1d::new(&t[0], &t[1])
         })?;
@@ -62,8 +64,8 @@ impl Layer {
             x: &i[0],
             weight: &i[1],
             bias: self.bias.then(|| &i[2]),
-            window: self.window.then(|| &i[i.len() - 1]),
-            starts: self.starts.as_deref(),
+            conv_state: self.conv_state.then(|| &i[i.len() - 1]),
+            seq_start: self.seq_start.as_deref(),
             activation: self.activation,
         }
         .eval()
@@ -84,7 +86,7 @@ impl Layer {
 #[test]
 fn every_activation() {
     for &activation in Activation::ALL {
-        // A kink would spoil the finite differences of many sums.
+        // With many sums, finite differences would hit the kink.
         let l = match activation {
             Activation::Relu | Activation::LeakyRelu(_) => 3,
             _ => 9,
@@ -95,15 +97,15 @@ fn every_activation() {
 
 #[test]
 fn everything_is_optional() {
-    for (bias, window, starts) in
+    for (bias, conv_state, seq_start) in
         [(false, true, false), (true, false, true), (false, false, true), (false, true, true)]
     {
-        let layer = Layer { bias, window, ..Layer::full(2, 7, 3, 4) };
-        if starts { layer.starting_at(&[(0, 2), (1, 0), (1, 6)]) } else { layer }.check();
+        let layer = Layer { bias, conv_state, ..Layer::full(2, 7, 3, 4) };
+        if seq_start { layer.starting_at(&[(0, 2), (1, 0), (1, 6)]) } else { layer }.check();
     }
 }
 
-/// Without inputs, with fewer than the window has, without channels or entries, with one tap.
+/// Without inputs, with fewer than conv_state has, without channels or rows, with one tap.
 #[test]
 fn every_size() {
     for [b, l, d, k] in [
@@ -128,9 +130,9 @@ fn every_size() {
     }
 }
 
-/// More entries than could be counted in a lifetime, with nothing in them.
+/// 2⁴⁰ empty rows take no time.
 #[test]
-fn many_entries_of_nothing() -> Result<()> {
+fn many_empty_rows() -> Result<()> {
     for device in devices() {
         for [l, d, k] in [[0, 0, 1], [0, 0, 4], [3, 0, 4], [0, 2, 1]] {
             let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &device);
@@ -144,9 +146,9 @@ fn many_entries_of_nothing() -> Result<()> {
     Ok(())
 }
 
-/// The borders of blocks of time and of strips of channels, with texts that start beside them.
+/// The bounds of blocks of time and of strips of channels, with sequences that start next to them.
 #[test]
-fn borders_of_blocks() {
+fn bounds_of_blocks() {
     for (l, d) in [(63, 3), (64, 5), (65, 2), (67, 3), (129, 2), (5, 2047), (3, 2048), (5, 2049)] {
         Layer::full(1, l, d, 4).check();
     }
@@ -157,30 +159,30 @@ fn borders_of_blocks() {
     Layer::full(1, 145, 1, 71).check();
 }
 
-/// More blocks than one stage of the GPU's sums takes.
+/// More blocks than one pass of the GPU's reduction takes.
 #[test]
 fn many_blocks() {
     Layer::full(70, 3, 2, 4).check();
 }
 
 #[test]
-fn texts_start_anywhere() {
-    for starts in [
+fn sequences_start_anywhere() {
+    for seq_start in [
         &[(0, 0)][..],
         &[(0, 1)],
         &[(0, 5), (1, 4)],
         &[(0, 2), (0, 3), (0, 4), (1, 3)],
         &[(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5)],
     ] {
-        Layer::full(2, 6, 2, 4).starting_at(starts).check();
-        Layer { window: false, ..Layer::full(2, 6, 2, 3) }.starting_at(starts).check();
+        Layer::full(2, 6, 2, 4).starting_at(seq_start).check();
+        Layer { conv_state: false, ..Layer::full(2, 6, 2, 3) }.starting_at(seq_start).check();
     }
-    // Before the end of a short piece, so that the old window is not seen any more.
+    // Before the end of a short row, whose next conv_state must not have inputs of the old one.
     Layer::full(1, 2, 3, 6).starting_at(&[(0, 1)]).check();
     Layer::full(1, 2, 3, 6).starting_at(&[(0, 0)]).check();
 }
 
-/// The values and gradients of everything, for comparisons.
+/// The values, and the gradients of the leaves.
 fn outcome(leaves: &[&Tensor], y: &Tensor, dy: &Array) -> Result<Vec<Array>> {
     let grads = y.backward_from(&tensor(dy, y.dtype(), y.device()))?;
     let grads = leaves.iter().map(|leaf| Ok(array(grads.of(leaf)?)));
@@ -196,38 +198,40 @@ fn expect_close(what: &str, got: &[Array], want: &[Array]) {
     }
 }
 
-/// A text in two pieces, cut anywhere, is the text in one: values, and gradients of everything.
+/// Two calls, the second with the conv_state of the first, are one call: values and gradients.
 #[test]
-fn pieces_are_the_whole() -> Result<()> {
+fn a_convolution_can_be_split_at_any_input() -> Result<()> {
     const L: usize = 9;
     for device in devices() {
         let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, &device);
-        for (k, starts) in [(4, None), (4, Some([0u32, 0, 1, 0, 0, 0, 9, 0, 0])), (1, None)] {
-            let [x, window] = [(L, 1), (k - 1, 2)].map(|(l, seed)| randn(&[1, l, 3], seed));
-            let (x, window) = (x?.tracked(), window?.tracked());
+        for (k, seq_start) in [(4, None), (4, Some([0u32, 0, 1, 0, 0, 0, 9, 0, 0])), (1, None)] {
+            let [x, conv_state] = [(L, 1), (k - 1, 2)].map(|(l, seed)| randn(&[1, l, 3], seed));
+            let (x, conv_state) = (x?.tracked(), conv_state?.tracked());
             let weight = randn(&[3, k], 3)?.scale(0.5)?.detached().tracked();
             let bias = randn(&[3], 4)?.tracked();
-            let starts = starts.map(|starts| Tensor::new(&starts, &[1, L], &device)).transpose()?;
-            let leaves = [&x, &window, &weight, &bias];
+            let seq_start =
+                seq_start.map(|seq_start| Tensor::new(&seq_start, &[1, L], &device)).transpose()?;
+            let leaves = [&x, &conv_state, &weight, &bias];
             let dy = array(&randn(&[1, L + k - 1, 3], 5)?);
-            let run = |x: &Tensor, window: &Tensor, starts: Option<&Tensor>| {
+            let run = |x: &Tensor, conv_state: &Tensor, seq_start: Option<&Tensor>| {
                 causal_conv1d(&CausalConv1d {
                     bias: Some(&bias),
-                    window: Some(window),
-                    starts,
+                    conv_state: Some(conv_state),
+                    seq_start,
                     activation: Activation::Silu,
                     ..CausalConv1d::new(x, &weight)
                 })
             };
-            let (y, next) = run(&x, &window, starts.as_ref())?;
+            let (y, next) = run(&x, &conv_state, seq_start.as_ref())?;
             let want = outcome(&leaves, &concat(&[&y, &next], 1)?, &dy)?;
             for cut in 0..=L {
-                let part = |range: std::ops::Range<usize>, window: &Tensor| {
-                    let starts = starts.as_ref().map(|starts| starts.slice(1, range.clone()));
-                    run(&x.slice(1, range.clone())?, window, starts.transpose()?.as_ref())
+                let call = |range: std::ops::Range<usize>, conv_state: &Tensor| {
+                    let seq_start =
+                        seq_start.as_ref().map(|seq_start| seq_start.slice(1, range.clone()));
+                    run(&x.slice(1, range.clone())?, conv_state, seq_start.transpose()?.as_ref())
                 };
-                let (first, middle) = part(0..cut, &window)?;
-                let (second, last) = part(cut..L, &middle)?;
+                let (first, middle) = call(0..cut, &conv_state)?;
+                let (second, last) = call(cut..L, &middle)?;
                 let got = outcome(&leaves, &concat(&[&first, &second, &last], 1)?, &dy)?;
                 expect_close(&format!("k = {k}, cut at {cut} on {}", device.name()), &got, &want);
             }
@@ -236,16 +240,16 @@ fn pieces_are_the_whole() -> Result<()> {
     Ok(())
 }
 
-/// Texts in one row are the texts alone: values, and gradients of everything.
+/// Packed sequences have the values and gradients of separate ones.
 #[test]
-fn packed_texts_are_the_texts() -> Result<()> {
+fn packed_sequences_are_independent() -> Result<()> {
     const K: usize = 4;
     const LENGTHS: [usize; 5] = [2, 1, 5, 3, 4];
     const L: usize = 15;
     for device in devices() {
         let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, &device);
         let x = randn(&[1, L, 3], 1)?.tracked();
-        let window = randn(&[1, K - 1, 3], 2)?.tracked();
+        let conv_state = randn(&[1, K - 1, 3], 2)?.tracked();
         let weight = randn(&[3, K], 3)?.scale(0.5)?.detached().tracked();
         let bias = randn(&[3], 4)?.tracked();
         let leaves = [&x, &weight, &bias];
@@ -255,40 +259,41 @@ fn packed_texts_are_the_texts() -> Result<()> {
             activation: Activation::Silu,
             ..CausalConv1d::new(&x, &weight)
         };
-        let (mut starts, mut pieces, mut at) = ([0u32; L], Vec::new(), 0);
+        let (mut seq_start, mut separate, mut at) = ([0u32; L], Vec::new(), 0);
         for length in LENGTHS {
-            starts[at] = 1;
-            let text = x.slice(1, at..at + length)?;
-            pieces.push(causal_conv1d(&CausalConv1d { x: &text, ..conv })?);
+            seq_start[at] = 1;
+            let sequence = x.slice(1, at..at + length)?;
+            separate.push(causal_conv1d(&CausalConv1d { x: &sequence, ..conv })?);
             at += length;
         }
-        let last = &pieces[LENGTHS.len() - 1].1;
-        let parts: Vec<&Tensor> = pieces.iter().map(|(y, _)| y).chain([last]).collect();
-        let want = outcome(&leaves, &concat(&parts, 1)?, &dy)?;
+        let last = &separate[LENGTHS.len() - 1].1;
+        let results: Vec<&Tensor> = separate.iter().map(|(y, _)| y).chain([last]).collect();
+        let want = outcome(&leaves, &concat(&results, 1)?, &dy)?;
 
-        let starts = Tensor::new(&starts, &[1, L], &device)?;
-        let packed = CausalConv1d { starts: Some(&starts), window: Some(&window), ..conv };
+        let seq_start = Tensor::new(&seq_start, &[1, L], &device)?;
+        let packed =
+            CausalConv1d { seq_start: Some(&seq_start), conv_state: Some(&conv_state), ..conv };
         let (y, next) = causal_conv1d(&packed)?;
-        let both = [&x, &weight, &bias, &window];
+        let both = [&x, &weight, &bias, &conv_state];
         let mut got = outcome(&both, &concat(&[&y, &next], 1)?, &dy)?;
-        let dwindow = got.pop().expect("the gradient of the window");
-        assert!(dwindow.data.iter().all(|&dw| dw == 0.0), "the first text sees the window");
+        let dconv_state = got.pop().expect("the gradient of conv_state");
+        assert!(dconv_state.data.iter().all(|&dx| dx == 0.0), "the first sequence uses conv_state");
         expect_close(device.name(), &got, &want);
     }
     Ok(())
 }
 
-/// What is not seen is not computed with: NaN and infinities of another text do not spread.
+/// NaN and infinities of one sequence do not spread to another.
 #[test]
-fn texts_do_not_spoil_each_other() -> Result<()> {
+fn nan_stays_in_its_sequence() -> Result<()> {
     for device in devices() {
         let x = Tensor::new(&[1f32, f32::NAN, 2.0, 3.0], &[1, 4, 1], &device)?;
-        let window = Tensor::full(&[1, 2, 1], f64::INFINITY, DType::F32, &device)?;
+        let conv_state = Tensor::full(&[1, 2, 1], f64::INFINITY, DType::F32, &device)?;
         let weight = Tensor::new(&[0f32, 0.5, 1.0], &[1, 3], &device)?.tracked();
-        let starts = Tensor::new(&[1u32, 0, 1, 0], &[1, 4], &device)?;
+        let seq_start = Tensor::new(&[1u32, 0, 1, 0], &[1, 4], &device)?;
         let (y, next) = causal_conv1d(&CausalConv1d {
-            starts: Some(&starts),
-            window: Some(&window),
+            seq_start: Some(&seq_start),
+            conv_state: Some(&conv_state),
             ..CausalConv1d::new(&x, &weight)
         })?;
         let (got, name) = (y.read_blocking::<f32>()?, device.name());

@@ -165,7 +165,7 @@ fn many_rows() -> Result<()> {
     Ok(())
 }
 
-/// What a GPU makes of it is tested in `gpu/complaints`.
+/// The GPU's behaviour is tested in `gpu/index_errors`.
 #[test]
 fn a_target_that_is_no_class() -> Result<()> {
     let logits = Tensor::zeros(&[3, 50], DType::F32, &Device::Cpu)?;

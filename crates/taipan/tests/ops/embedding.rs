@@ -52,7 +52,7 @@ fn many_uses_of_a_row_lose_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What a GPU makes of it is tested in `gpu/complaints`.
+/// The GPU's behaviour is tested in `gpu/index_errors`.
 #[test]
 fn an_id_outside_the_table() -> Result<()> {
     let table = Tensor::ones(&[50, 4], DType::F32, &Device::Cpu)?;

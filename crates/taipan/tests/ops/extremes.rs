@@ -1,4 +1,4 @@
-//! Values and slopes far out, at infinity, and of NaN.
+//! Values and derivatives far out, at infinity, and of NaN.
 
 use taipan::{
     Activation, CausalConv1d, DType, Device, Result, Scan, Tensor, causal_conv1d, gated, linear,
@@ -13,7 +13,7 @@ const NAN: f64 = f64::NAN;
 /// How far out; the types here can hold all of it.
 const FAR: [f64; 3] = [1e4, 1e30, INF];
 
-/// Value and slope of a function of one number.
+/// Value and derivative of a function of one number.
 fn value_and_slope(
     f: impl Fn(&Tensor) -> Result<Tensor>,
     x: f64,
@@ -33,22 +33,22 @@ fn places<const N: usize>(dtypes: [DType; N]) -> Vec<(DType, Device)> {
     devices().iter().flat_map(of).collect()
 }
 
-/// Check value and slope; NaN is NaN.
+/// Check value and derivative; NaN is NaN.
 fn expect(
     name: &str,
     f: impl Fn(&Tensor) -> Result<Tensor>,
     x: f64,
-    (value, slope): (f64, f64),
+    (value, derivative): (f64, f64),
 ) -> Result<()> {
     for (dtype, device) in places([DType::F32, DType::F64]) {
         let got = value_and_slope(&f, x, (dtype, &device))?;
         let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
         let value = round(value, dtype); // as the input was
         assert!(
-            same(got.0, value) && same(got.1, slope),
-            "{name}({x:e}) on {} in {dtype}: value and slope are {got:?}, want {:?}",
+            same(got.0, value) && same(got.1, derivative),
+            "{name}({x:e}) on {} in {dtype}: value and derivative are {got:?}, want {:?}",
             device.name(),
-            (value, slope)
+            (value, derivative)
         );
     }
     Ok(())
@@ -64,13 +64,13 @@ fn method(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Silu => x.silu(),
         Activation::Sigmoid => x.sigmoid(),
         Activation::Tanh => x.tanh(),
-        Activation::LeakyRelu(slope) => x.leaky_relu(slope),
+        Activation::LeakyRelu(derivative) => x.leaky_relu(derivative),
         Activation::Softcap(cap) => x.softcap(cap),
         other => panic!("{other:?} has no method here"),
     }
 }
 
-/// Value and slope of an activation at `±x`, far out.
+/// Value and derivative of an activation at `±x`, far out.
 fn limits(activation: Activation, x: f64) -> [(f64, f64); 2] {
     match activation {
         Activation::None => [(x, 1.0), (-x, 1.0)],
@@ -79,7 +79,7 @@ fn limits(activation: Activation, x: f64) -> [(f64, f64); 2] {
         }
         Activation::Sigmoid => [(1.0, 0.0), (0.0, 0.0)],
         Activation::Tanh => [(1.0, 0.0), (-1.0, 0.0)],
-        Activation::LeakyRelu(slope) => [(x, 1.0), (-slope * x, slope)],
+        Activation::LeakyRelu(derivative) => [(x, 1.0), (-derivative * x, derivative)],
         Activation::Softcap(cap) => [(cap, 0.0), (-cap, 0.0)],
         other => panic!("{other:?} has no limits here"),
     }
@@ -111,8 +111,8 @@ fn fused_activations_reach_their_limits() -> Result<()> {
             expect(&name, fused, x, right)?;
             expect(&name, fused, -x, left)?;
         }
-        let slope = if activation == Activation::None { 1.0 } else { NAN };
-        expect(&format!("linear {activation:?}"), fused, NAN, (NAN, slope))?;
+        let derivative = if activation == Activation::None { 1.0 } else { NAN };
+        expect(&format!("linear {activation:?}"), fused, NAN, (NAN, derivative))?;
     }
     Ok(())
 }
@@ -187,23 +187,23 @@ fn every_silu_reaches_its_limits() -> Result<()> {
         (NAN, NAN, NAN),
     ];
     for (dtype, device) in places(FLOATS) {
-        for ((name, silu), (x, value, slope)) in
+        for ((name, silu), (x, value, derivative)) in
             silus.into_iter().flat_map(|silu| ends.map(|end| (silu, end)))
         {
             let got = value_and_slope(silu, x, (dtype, &device))?;
             let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
             assert!(
-                same(got.0, value) && same(got.1, slope),
-                "silu of {name} at {x} on {} in {dtype}: value and slope are {got:?}, want {:?}",
+                same(got.0, value) && same(got.1, derivative),
+                "silu of {name} at {x} on {} in {dtype}: value and derivative are {got:?}, want {:?}",
                 device.name(),
-                (value, slope)
+                (value, derivative)
             );
         }
     }
     Ok(())
 }
 
-/// A sum too large for an f16 is infinite, and the slope there is that of a large number.
+/// A sum too large for an f16 is infinite, and the derivative there is that of a large number.
 #[test]
 fn a_sum_too_large_for_f16_has_its_slope() -> Result<()> {
     let activations = [Activation::Gelu, Activation::GeluErf, Activation::Silu, Activation::Relu];
@@ -212,10 +212,10 @@ fn a_sum_too_large_for_f16_has_its_slope() -> Result<()> {
             let x = Tensor::full(&[1, 4], sign * 60000.0, DType::F16, &device)?.tracked();
             let w = Tensor::ones(&[4, 1], DType::F16, &device)?;
             let y = linear(&x, &w, None, activation)?;
-            let (value, slope) = if sign > 0.0 { (INF, 1.0) } else { (0.0, 0.0) };
+            let (value, derivative) = if sign > 0.0 { (INF, 1.0) } else { (0.0, 0.0) };
             assert_eq!(y.item()?, value, "{activation:?} on {}", device.name());
             let dx = y.backward()?.of(&x)?.clone();
-            assert_eq!(array(&dx).data, [slope; 4], "{activation:?} on {}", device.name());
+            assert_eq!(array(&dx).data, [derivative; 4], "{activation:?} on {}", device.name());
         }
     }
     Ok(())

@@ -55,12 +55,12 @@ fn gates_far_out() -> Result<()> {
             let y = gated(&x, &gate, activation)?;
             let open = if activation == Activation::Sigmoid { 1.0 } else { 1e30f32 };
             let widest = if activation == Activation::Sigmoid { 1.0 } else { f32::INFINITY };
-            let slope = if activation == Activation::Sigmoid { 0.0 } else { 3.0 };
+            let derivative = if activation == Activation::Sigmoid { 0.0 } else { 3.0 };
             let grads = y.backward_from(&Tensor::ones(&[5], DType::F32, &device)?)?;
             let want = [
                 (array(&y).data, [3.0 * open, 3.0 * widest, 0.0, 0.0, f32::NAN]),
                 (array(grads.of(&x)?).data, [open, widest, 0.0, 0.0, f32::NAN]),
-                (array(grads.of(&gate)?).data, [slope, slope, 0.0, 0.0, f32::NAN]),
+                (array(grads.of(&gate)?).data, [derivative, derivative, 0.0, 0.0, f32::NAN]),
             ];
             for (got, want) in want {
                 for (got, want) in got.iter().zip(want) {

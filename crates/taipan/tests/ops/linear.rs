@@ -199,7 +199,7 @@ fn two_sizes_around_blocks() {
     }
 }
 
-/// Sums of halves are kept in blocks of 1024 by 1024.
+/// Sums of f16 and bf16 are computed in blocks of 1024 by 1024.
 #[test]
 fn sizes_beyond_1024() {
     check(&Layer::plain(1030, 37, 29).variant(4).case());
@@ -232,7 +232,7 @@ fn large_batches_share_a_weight() {
     }
 }
 
-/// `linear_recomputing` and `linear_backward` compute again what autograd keeps: the same bits.
+/// `linear_recomputing` and `linear_backward` recompute what autograd saves: the same bits.
 #[test]
 fn computing_again_gives_the_gradients_of_keeping() -> Result<()> {
     for dtype in FLOATS {
@@ -248,12 +248,12 @@ fn computing_again_gives_the_gradients_of_keeping() -> Result<()> {
             let dy = draw(y.shape());
             let want = y.backward_from(&dy)?;
             let (w, bias) = (layer.weight(&inputs[1]), inputs.get(2));
-            let again = linear_recomputing(&inputs[0], w, bias, layer.activation)?;
+            let recomputed = linear_recomputing(&inputs[0], w, bias, layer.activation)?;
             let array = crate::harness::array;
-            assert_eq!(array(&again), array(&y), "{layer:?} in {dtype}: recomputing");
-            let again = again.backward_from(&dy)?;
+            assert_eq!(array(&recomputed), array(&y), "{layer:?} in {dtype}: recomputing");
+            let recomputed = recomputed.backward_from(&dy)?;
             for input in &inputs {
-                let (got, want) = (array(again.of(input)?), array(want.of(input)?));
+                let (got, want) = (array(recomputed.of(input)?), array(want.of(input)?));
                 assert_eq!(got, want, "{layer:?} in {dtype}: recomputing");
             }
             let got = linear_backward(&inputs[0], w, bias, layer.activation, &dy)?;

@@ -93,8 +93,8 @@ fn ignored_targets() {
     check_case(&[3, 3], 5, &[9; 3], Some(9)); // all are
 }
 
-/// Value and gradients are those of a product and a loss of its own, with blocks as narrow as they get:
-/// there are more rows than elements in a block.
+/// Value and gradients are those of a product and a loss of its own, with blocks as narrow as they
+/// get: there are more rows than elements in a block.
 #[test]
 fn fused_equals_unfused() -> Result<()> {
     let (m, k, v) = (9001, 5, 700);
@@ -146,7 +146,7 @@ fn huge_logits() -> Result<()> {
     Ok(())
 }
 
-/// What a GPU makes of it is tested in `gpu/complaints`.
+/// The GPU's behaviour is tested in `gpu/index_errors`.
 #[test]
 fn a_target_that_is_no_class() -> Result<()> {
     let (x, w) = (

@@ -61,7 +61,7 @@ fn the_order_of_dimensions_does_not_matter() -> Result<()> {
     Ok(())
 }
 
-/// Longer than one block of rows, columns, and one thread's piece.
+/// Longer than one block of rows, columns, and one chunk of a thread.
 #[test]
 fn many_elements() {
     let shapes: [(&[usize], &[usize]); 7] = [
@@ -148,7 +148,7 @@ fn equal_maxima_share_the_gradient() -> Result<()> {
 #[test]
 fn a_nan_is_the_maximum() -> Result<()> {
     for (device, dtype) in places(&FLOATS) {
-        // Rows and columns, in one piece and in several.
+        // Rows and columns, in one window and in several.
         for (shape, at) in [[40, 1], [1, 40], [5000, 1], [1, 5000]]
             .into_iter()
             .flat_map(|shape| [0, 17, 39].map(|at| (shape, at * shape.iter().max().unwrap() / 40)))

@@ -1,4 +1,4 @@
-//! RMS norm, alone and behind a residual stream.
+//! RMS norm, alone and after the addition of a residual.
 
 use taipan::{DType, Device, Result, Tensor, add_rms_norm, concat, rms_norm};
 
@@ -52,7 +52,7 @@ enum Stream {
     Wide,
 }
 
-/// Check both results, one behind the other, with a gradient for each.
+/// Check both results, concatenated, with a gradient for each.
 fn check_add(shape: &'static [usize], stream: Stream) {
     check(
         &Case::new(

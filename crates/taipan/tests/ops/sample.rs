@@ -27,8 +27,8 @@ fn places() -> Vec<(Device, DType)> {
     devices().iter().flat_map(of).collect()
 }
 
-/// Every device and type draws what the naive version in f64 does, from what the type can hold. Where two
-/// scores almost agree, either may be drawn: of 2000 rows, one at most.
+/// Every device and type draws what the naive version in f64 does, from what the type can hold.
+/// Where two scores almost agree, either may be drawn: of 2000 rows, one at most.
 #[test]
 fn the_same_tokens_everywhere() -> Result<()> {
     let shapes: [(&[usize], u64); 4] =

@@ -1,4 +1,4 @@
-//! The selective scan against the recurrence, one state after the other.
+//! The selective scan against the naive recurrence.
 
 use taipan::{
     DType, Device, Discretization, Result, Scan, StepSize, Tensor, concat, selective_scan,
@@ -10,7 +10,7 @@ use crate::harness::{
     tensor,
 };
 
-/// Of a tensor that may be in half precision, the same in the type of the recurrence.
+/// A tensor in the type of the recurrence: f32 if it is in half precision.
 fn widened(tensor: &Tensor) -> Result<Tensor> {
     match tensor.dtype() {
         DType::F16 | DType::BF16 => tensor.cast(DType::F32),
@@ -18,41 +18,41 @@ fn widened(tensor: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The output and the last states.
+/// The output and the final state.
 fn call(form: &naive::Scan, t: &[Tensor]) -> Result<(Tensor, Tensor)> {
     let mut optional = t[5..].iter();
     let mut next = |given: bool| given.then(|| optional.next().unwrap());
     let (d, delta_bias, z) = (next(form.d), next(form.delta_bias), next(form.z));
-    let state = next(form.state);
+    let state = next(form.initial_state);
     let wide = |tensor: Option<&Tensor>| tensor.map(widened).transpose();
     let (a_log, d, delta_bias, state) =
         (widened(&t[2])?, wide(d)?, wide(delta_bias)?, wide(state)?);
-    let starts = form.starts.as_ref().map(|starts| {
+    let seq_start = form.seq_start.as_ref().map(|seq_start| {
         let shape = &t[0].shape()[..2];
-        Tensor::new(starts, shape, t[0].device())
+        Tensor::new(seq_start, shape, t[0].device())
     });
-    let starts = starts.transpose()?;
+    let seq_start = seq_start.transpose()?;
     selective_scan(&Scan {
         d: d.as_ref(),
         delta_bias: delta_bias.as_ref(),
         z,
-        state: state.as_ref(),
-        starts: starts.as_ref(),
+        initial_state: state.as_ref(),
+        seq_start: seq_start.as_ref(),
         discretization: form.discretization,
         step: form.step,
         ..Scan::new(&t[0], &t[1], &a_log, &t[3], &t[4])
     })
 }
 
-/// Output and last states, one behind the other.
+/// Output and final state, concatenated.
 fn call_joined(form: &naive::Scan, t: &[Tensor]) -> Result<Tensor> {
-    let (y, last) = call(form, t)?;
-    let last = last.cast(y.dtype())?;
-    concat(&[&y.reshape(&[y.len()])?, &last.reshape(&[last.len()])?], 0)
+    let (y, final_state) = call(form, t)?;
+    let final_state = final_state.cast(y.dtype())?;
+    concat(&[&y.reshape(&[y.len()])?, &final_state.reshape(&[final_state.len()])?], 0)
 }
 
-fn joined((y, last): (Array, Array)) -> Array {
-    let data = [y.data, last.data].concat();
+fn joined((y, final_state): (Array, Array)) -> Array {
+    let data = [y.data, final_state.data].concat();
     Array { shape: vec![data.len()], data }
 }
 
@@ -65,7 +65,7 @@ fn inputs([b, l, d, n]: [usize; 4], form: &naive::Scan) -> Vec<Input> {
         (form.d, input(&[d])),
         (form.delta_bias, input_of(&[d], Values::Between(-0.1, 0.5))),
         (form.z, input_of(&[b, l, d], Values::Between(-2.0, 2.0))),
-        (form.state, input(&[b, d, n])),
+        (form.initial_state, input(&[b, d, n])),
     ];
     let needed = [
         input(&[b, l, d]),
@@ -93,7 +93,7 @@ fn check_scan(sizes: [usize; 4], form: naive::Scan) {
     );
 }
 
-/// Everything that is optional.
+/// With all optional tensors.
 fn full(discretization: Discretization, step: StepSize) -> naive::Scan {
     naive::Scan {
         discretization,
@@ -101,12 +101,12 @@ fn full(discretization: Discretization, step: StepSize) -> naive::Scan {
         d: true,
         delta_bias: true,
         z: true,
-        state: true,
-        starts: None,
+        initial_state: true,
+        seq_start: None,
     }
 }
 
-/// Nothing that is optional.
+/// Without optional tensors.
 fn bare(discretization: Discretization, step: StepSize) -> naive::Scan {
     naive::Scan {
         discretization,
@@ -114,8 +114,8 @@ fn bare(discretization: Discretization, step: StepSize) -> naive::Scan {
         d: false,
         delta_bias: false,
         z: false,
-        state: false,
-        starts: None,
+        initial_state: false,
+        seq_start: None,
     }
 }
 
@@ -127,33 +127,33 @@ const FORMS: [(Discretization, StepSize); 4] = [
 ];
 
 #[test]
-fn with_everything() {
+fn with_all_optional_tensors() {
     for (discretization, step) in FORMS {
         check_scan([2, 19, 5, 3], full(discretization, step));
     }
 }
 
 #[test]
-fn with_nothing_optional() {
+fn without_optional_tensors() {
     for (discretization, step) in FORMS {
         check_scan([2, 19, 5, 3], bare(discretization, step));
     }
 }
 
 #[test]
-fn with_one_optional_each() {
+fn with_one_optional_tensor() {
     let none = || bare(Discretization::Euler, StepSize::Softplus);
     for form in [
         naive::Scan { d: true, ..none() },
         naive::Scan { delta_bias: true, ..none() },
         naive::Scan { z: true, ..none() },
-        naive::Scan { state: true, ..none() },
+        naive::Scan { initial_state: true, ..none() },
     ] {
         check_scan([2, 17, 3, 4], form);
     }
 }
 
-/// Lengths beside the borders of chunks, and none at all.
+/// Lengths around multiples of the chunk, and 0.
 #[test]
 fn any_length() {
     for l in [0, 1, 2, 15, 16, 17, 33, 63, 64, 65, 130] {
@@ -189,33 +189,34 @@ fn any_number_of_sequences() {
     }
 }
 
-/// Where sequences start: at the first step, in neighbouring steps, at the borders of chunks, and
-/// nowhere.
+/// Sequences start at the first step, at neighbouring steps, at the bounds of chunks, and nowhere.
 #[test]
-fn packed() {
-    let starts = |places: &[usize], l: usize| {
-        let mut starts = vec![0; 2 * l];
-        places.iter().for_each(|&t| starts[t] = 1 + t as u32);
-        starts
+fn packed_sequences() {
+    let seq_start = |places: &[usize], l: usize| {
+        let mut seq_start = vec![0; 2 * l];
+        places.iter().for_each(|&t| seq_start[t] = 1 + t as u32);
+        seq_start
     };
     for (discretization, step) in FORMS {
         for places in [&[0, 7, 8, 16, 20][..], &[31, 32, 33, 50, 79], &[0, 40]] {
-            let form =
-                naive::Scan { starts: Some(starts(places, 40)), ..full(discretization, step) };
+            let form = naive::Scan {
+                seq_start: Some(seq_start(places, 40)),
+                ..full(discretization, step)
+            };
             check_scan([2, 40, 3, 4], form);
         }
     }
     let form = bare(Discretization::Euler, StepSize::Softplus);
-    check_scan([2, 20, 3, 4], naive::Scan { starts: Some(starts(&[5, 25], 20)), ..form });
+    check_scan([2, 20, 3, 4], naive::Scan { seq_start: Some(seq_start(&[5, 25], 20)), ..form });
 }
 
-/// Deterministic inputs of a scan with everything.
+/// Deterministic inputs.
 fn drawn(name: &str, sizes: [usize; 4], form: &naive::Scan) -> Vec<Array> {
     let mut random = Random::named(name);
     inputs(sizes, form).iter().map(|input| random.draw(input)).collect()
 }
 
-/// Part of the steps of an array `[b, l, …]`.
+/// Some of the steps of an array `[b, l, …]`.
 fn steps(x: &Array, from: usize, to: usize) -> Array {
     let (b, l) = (x.shape[0], x.shape[1]);
     let row: usize = x.shape[2..].iter().product();
@@ -223,13 +224,13 @@ fn steps(x: &Array, from: usize, to: usize) -> Array {
     Array { shape: [&[b, to - from], &x.shape[2..]].concat(), data: data.collect() }
 }
 
-/// Which inputs have steps: all but `a_log`, `d`, `delta_bias` and `state`.
+/// Which inputs have steps: all but `a_log`, `d`, `delta_bias` and `initial_state`.
 const STEPPED: [bool; 9] = [true, true, false, true, true, false, false, true, false];
 
-/// What a scan of f32 gives: output, last states, and the gradient of each input for fixed upstreams.
+/// The results of a scan in f32: output, final state, and the gradient of each input.
 struct Scanned {
     y: Array,
-    last: Array,
+    final_state: Array,
     grads: Vec<Array>,
 }
 
@@ -238,17 +239,17 @@ impl Scanned {
         form: &naive::Scan,
         inputs: &[Array],
         dy: &Array,
-        dlast: &Array,
+        dfinal_state: &Array,
         device: &Device,
     ) -> Result<Scanned> {
         let leaf = |x: &Array| tensor(x, DType::F32, device);
         let leaves: Vec<Tensor> = inputs.iter().map(|x| leaf(x).tracked()).collect();
-        let (y, last) = call(form, &leaves)?;
-        let (values, lasts) = (array(&y), array(&last));
-        let loss = y.mul(&leaf(dy))?.sum()?.add(&last.mul(&leaf(dlast))?.sum()?)?;
+        let (y, final_state) = call(form, &leaves)?;
+        let (values, final_states) = (array(&y), array(&final_state));
+        let loss = y.mul(&leaf(dy))?.sum()?.add(&final_state.mul(&leaf(dfinal_state))?.sum()?)?;
         let grads = loss.backward()?;
         let grads = leaves.iter().map(|x| Ok(array(grads.of(x)?))).collect::<Result<_>>()?;
-        Ok(Scanned { y: values, last: lasts, grads })
+        Ok(Scanned { y: values, final_state: final_states, grads })
     }
 }
 
@@ -261,9 +262,9 @@ fn expect_close(what: &str, got: &Array, want: &Array) {
     }
 }
 
-/// Scanning in two pieces, through the states, is scanning at once: values and gradients.
+/// Two scans, the second from the final state of the first, are one scan: values and gradients.
 #[test]
-fn split_anywhere() -> Result<()> {
+fn a_scan_can_be_split_at_any_step() -> Result<()> {
     let sizes @ [b, l, d, n] = [2, 37, 5, 3];
     for device in &devices() {
         for discretization in [Discretization::Euler, Discretization::ZeroOrderHold] {
@@ -271,8 +272,8 @@ fn split_anywhere() -> Result<()> {
             let inputs = drawn("split", sizes, &form);
             let mut random = Random::named("upstreams");
             let dy = random.draw(&input(&[b, l, d]));
-            let dlast = random.draw(&input(&[b, d, n]));
-            let whole = Scanned::new(&form, &inputs, &dy, &dlast, device)?;
+            let dfinal_state = random.draw(&input(&[b, d, n]));
+            let whole = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
             for at in [0, 1, 16, 17, 30, 37] {
                 let part = |from, to| -> Vec<Array> {
                     let part = |(x, stepped): (&Array, bool)| {
@@ -284,51 +285,53 @@ fn split_anywhere() -> Result<()> {
                 let zeros = Array::from_fn(&[b, d, n], |_| 0.0);
                 let before = Scanned::new(&form, &first, &steps(&dy, 0, at), &zeros, device)?;
                 let mut second = part(at, l);
-                second[8] = before.last.clone();
-                let after = Scanned::new(&form, &second, &steps(&dy, at, l), &dlast, device)?;
-                // What flows back into the first piece comes through the states.
+                second[8] = before.final_state.clone();
+                let after =
+                    Scanned::new(&form, &second, &steps(&dy, at, l), &dfinal_state, device)?;
+                // The gradient of the final state of the first scan comes from the second.
                 let before =
                     Scanned::new(&form, &first, &steps(&dy, 0, at), &after.grads[8], device)?;
-                for (piece, from, to) in [(&before, 0, at), (&after, at, l)] {
-                    expect_close("y", &piece.y, &steps(&whole.y, from, to));
+                for (half, from, to) in [(&before, 0, at), (&after, at, l)] {
+                    expect_close("y", &half.y, &steps(&whole.y, from, to));
                     for i in (0..9).filter(|&i| STEPPED[i]) {
                         expect_close(
                             &format!("gradient {i}"),
-                            &piece.grads[i],
+                            &half.grads[i],
                             &steps(&whole.grads[i], from, to),
                         );
                     }
                 }
-                expect_close("last", &after.last, &whole.last);
+                expect_close("final state", &after.final_state, &whole.final_state);
                 for i in [2, 5, 6] {
                     let sum = naive::binary(&before.grads[i], &after.grads[i], |x, y| x + y);
                     expect_close(&format!("gradient {i}"), &sum, &whole.grads[i]);
                 }
-                expect_close("dstate", &before.grads[8], &whole.grads[8]);
+                expect_close("dinitial_state", &before.grads[8], &whole.grads[8]);
             }
         }
     }
     Ok(())
 }
 
-/// Texts that share a row train as they would alone.
+/// Packed sequences have the values and gradients of separate ones.
 #[test]
-fn packed_texts_are_alone() -> Result<()> {
+fn packed_sequences_are_independent() -> Result<()> {
     let sizes @ [b, l, d, n] = [1, 50, 4, 3];
-    let texts = [(0, 9), (9, 10), (10, 32), (32, 50)];
+    let sequences = [(0, 9), (9, 10), (10, 32), (32, 50)];
     for device in &devices() {
         for discretization in [Discretization::Euler, Discretization::ZeroOrderHold] {
-            let without = naive::Scan { state: false, ..full(discretization, StepSize::Softplus) };
-            let mut starts = vec![0; l];
-            texts.iter().for_each(|&(from, _)| starts[from] = 1);
-            let form = naive::Scan { starts: Some(starts), ..without.clone() };
+            let without =
+                naive::Scan { initial_state: false, ..full(discretization, StepSize::Softplus) };
+            let mut seq_start = vec![0; l];
+            sequences.iter().for_each(|&(from, _)| seq_start[from] = 1);
+            let form = naive::Scan { seq_start: Some(seq_start), ..without.clone() };
             let inputs = drawn("packed", sizes, &form);
             let mut random = Random::named("upstreams");
             let dy = random.draw(&input(&[b, l, d]));
             let zeros = Array::from_fn(&[b, d, n], |_| 0.0);
             let packed = Scanned::new(&form, &inputs, &dy, &zeros, device)?;
             let mut sums: Vec<Array> = [2, 5, 6].map(|i| packed.grads[i].map(|_| 0.0)).to_vec();
-            for (from, to) in texts {
+            for (from, to) in sequences {
                 let part = |(x, stepped): (&Array, bool)| {
                     if stepped { steps(x, from, to) } else { x.clone() }
                 };
@@ -346,7 +349,7 @@ fn packed_texts_are_alone() -> Result<()> {
                     *sum = naive::binary(sum, &alone.grads[i], |x, y| x + y);
                 }
                 if to == l {
-                    expect_close("last", &alone.last, &packed.last);
+                    expect_close("final state", &alone.final_state, &packed.final_state);
                 }
             }
             for (sum, i) in sums.iter().zip([2, 5, 6]) {
@@ -363,9 +366,9 @@ fn a_long_sequence() {
     check_scan([1, 65_536, 2, 2], full(Discretization::Euler, StepSize::Softplus));
 }
 
-/// One step is a scan of length 1, and many are a scan.
+/// A scan of length `l` is `l` single steps.
 #[test]
-fn step_by_step() -> Result<()> {
+fn single_steps_are_a_scan() -> Result<()> {
     let sizes @ [b, l, d, n] = [2, 6, 21, 5];
     for device in &devices() {
         for discretization in [Discretization::Euler, Discretization::ZeroOrderHold] {
@@ -374,7 +377,7 @@ fn step_by_step() -> Result<()> {
                 .iter()
                 .map(|x| tensor(x, DType::F32, device))
                 .collect();
-            let (y, last) = call(&form, &t)?;
+            let (y, final_state) = call(&form, &t)?;
             let mut state = t[8].clone();
             for step in 0..l {
                 let at =
@@ -385,20 +388,21 @@ fn step_by_step() -> Result<()> {
                     d: Some(&t[5]),
                     delta_bias: Some(&t[6]),
                     z: Some(&z),
-                    state: Some(&state),
+                    initial_state: Some(&state),
                     discretization,
                     ..Scan::new(&u, &delta, &t[2], &bs, &cs)
                 })?;
                 expect_close("y", &array(&out), &array(&at(&y, d)?));
                 state = next;
             }
-            expect_close("last", &array(&state), &array(&last));
+            expect_close("final state", &array(&state), &array(&final_state));
         }
     }
     Ok(())
 }
 
-/// Steps and rates at the ends of what can be: results are finite where they should be, and those of f64.
+/// Extreme step sizes and rates: results are finite where they should be, and close to those of
+/// f64.
 #[test]
 fn extremes() -> Result<()> {
     let sizes @ [b, l, d, n] = [1, 40, 3, 4];
@@ -422,15 +426,15 @@ fn extremes() -> Result<()> {
         let outcome = |dtype: DType, device: &Device| -> Result<Vec<Array>> {
             let leaves: Vec<Tensor> =
                 rounded.iter().map(|x| tensor(x, dtype, device).tracked()).collect();
-            let (y, last) = call(&form, &leaves)?;
+            let (y, final_state) = call(&form, &leaves)?;
             let grads = y.backward_from(&tensor(&dy, dtype, device))?;
             let grads = leaves.iter().map(|x| Ok(array(grads.of(x)?)));
-            [Ok(array(&y)), Ok(array(&last))].into_iter().chain(grads).collect()
+            [Ok(array(&y)), Ok(array(&final_state))].into_iter().chain(grads).collect()
         };
-        let (y, last) = naive::scan(&form, &rounded);
+        let (y, final_state) = naive::scan(&form, &rounded);
         let want = outcome(DType::F64, &Device::Cpu)?;
         expect_close("y in f64", &want[0], &y);
-        expect_close("last in f64", &want[1], &last);
+        expect_close("final state in f64", &want[1], &final_state);
         for device in &devices() {
             let got = outcome(DType::F32, device)?;
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -449,7 +453,7 @@ fn extremes() -> Result<()> {
     Ok(())
 }
 
-/// So many rows and states that a GPU sums `db` and `dc` some rows at a time.
+/// Enough rows and states for a GPU to sum `db` and `dc` some rows at a time.
 #[test]
 fn many_rows_of_many_states() -> Result<()> {
     let sizes @ [b, l, d, n] = [2, 1100, 1, 256];
@@ -457,12 +461,12 @@ fn many_rows_of_many_states() -> Result<()> {
     let inputs = drawn("many", sizes, &form);
     let mut random = Random::named("upstreams");
     let dy = random.draw(&input(&[b, l, d]));
-    let dlast = random.draw(&input(&[b, d, n]));
-    let want = Scanned::new(&form, &inputs, &dy, &dlast, &Device::Cpu)?;
+    let dfinal_state = random.draw(&input(&[b, d, n]));
+    let want = Scanned::new(&form, &inputs, &dy, &dfinal_state, &Device::Cpu)?;
     for device in &devices() {
-        let got = Scanned::new(&form, &inputs, &dy, &dlast, device)?;
+        let got = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
         expect_close("y", &got.y, &want.y);
-        expect_close("last", &got.last, &want.last);
+        expect_close("final state", &got.final_state, &want.final_state);
         for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {
             expect_close(&format!("gradient {i}"), got, want);
         }
@@ -470,21 +474,21 @@ fn many_rows_of_many_states() -> Result<()> {
     Ok(())
 }
 
-/// What is no number in one text of a row is none of the others'.
+/// A NaN in one packed sequence does not affect the others.
 #[test]
-fn nan_stays_in_its_text() -> Result<()> {
+fn nan_stays_in_its_sequence() -> Result<()> {
     const START: usize = 144;
     let sizes @ [b, l, d, n] = [1, 300, 3, 2];
-    let mut starts = vec![0; l];
-    starts[START] = 1;
+    let mut seq_start = vec![0; l];
+    seq_start[START] = 1;
     let form = full(Discretization::Euler, StepSize::Softplus);
-    let form = naive::Scan { starts: Some(starts), ..form };
+    let form = naive::Scan { seq_start: Some(seq_start), ..form };
     let clean = drawn("nan", sizes, &form);
     let dy = Random::named("upstream").draw(&input(&[b, l, d]));
     let zeros = Array::from_fn(&[b, d, n], |_| 0.0);
     for device in &devices() {
         let want = Scanned::new(&form, &clean, &dy, &zeros, device)?;
-        // Forwards from the first text, backwards from the second.
+        // Forwards from the first sequence, backwards from the second.
         for (at, from, to) in [(100, START, l), (200, 0, START)] {
             let mut inputs = clean.clone();
             inputs[0].data[at * d..][..d].fill(f64::NAN);

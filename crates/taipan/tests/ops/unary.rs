@@ -12,7 +12,7 @@ const WIDE: Values = Values::Between(-5.0, 5.0);
 const NEAR_0: Values = Values::Between(-1e-3, 1e-3);
 const POSITIVE: Values = Values::Between(0.05, 6.0);
 const BOTH_SIDES: Values = Values::Either(0.05, 5.0);
-/// Where slopes that are computed from a rounded result are not much smaller than it.
+/// Where derivatives that are computed from a rounded result are not much smaller than it.
 const BENT: Values = Values::Between(-2.0, 2.0);
 const LEFT: Values = Values::Between(-9.0, -5.0);
 const TAILS: Values = Values::Either(5.0, 9.0);
@@ -76,7 +76,7 @@ fn values_and_slopes() {
     }
 }
 
-/// More elements than one block, than one thread's piece, and a rest.
+/// More elements than one block, than one chunk of a thread, and a rest.
 #[test]
 fn many_elements() {
     for function in [&FUNCTIONS[1], &FUNCTIONS[6]] {
@@ -111,15 +111,15 @@ fn scale_rounds_once() -> Result<()> {
     ];
     for (dtype, x, factor) in cases {
         let x = Tensor::full(&[2], x, dtype, &Device::Cpu)?.tracked();
-        let held = crate::harness::array(&x).data[0];
+        let stored = crate::harness::array(&x).data[0];
         let y = x.scale(factor)?;
-        let want = held * factor;
+        let want = stored * factor;
         let tolerance = crate::harness::tolerance(dtype);
         let within = tolerance.value * want.abs() + tolerance.tiny;
         let got = crate::harness::array(&y).data[0];
         assert!(
             (got - want).abs() <= within,
-            "scale {held} by {factor} in {dtype}: got {got}, want {want}, tolerance {within:e}"
+            "scale {stored} by {factor} in {dtype}: got {got}, want {want}, tolerance {within:e}"
         );
     }
     Ok(())

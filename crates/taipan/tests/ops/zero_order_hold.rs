@@ -28,9 +28,9 @@ fn phi1_derivative(x: f64) -> f64 {
     sum
 }
 
-/// Every sequence is a step long, so that no earlier state hides what the input does to the
-/// gradients. Channels differ in the size of their steps, so that a large one hides no other in a
-/// sum over time.
+/// Every sequence is a single step, so that no earlier state hides the input's contribution to the
+/// gradients. Step sizes differ between channels only, so that a sum over time has terms of similar
+/// size.
 struct Inputs {
     u: Array,
     delta: Array,
@@ -38,12 +38,12 @@ struct Inputs {
     b: Array,
     c: Array,
     dy: Array,
-    dlast: Array,
+    dfinal_state: Array,
 }
 
 impl Inputs {
-    /// Numbers of the type, with `|Δ·A|` from 1e-8 to 1e-1 over the channels, and with either sign
-    /// by turns.
+    /// Values rounded to the type, with `|Δ·A|` from 1e-8 to 1e-1 over the channels, and
+    /// alternating signs.
     fn new(dtype: DType) -> Inputs {
         let mut random = Random::named("small steps");
         let mut draw = |values: Values, shape: &[usize]| {
@@ -58,7 +58,7 @@ impl Inputs {
         let mut plain = |shape: &[usize]| random.draw(&input(shape)).map(|x| round(x, dtype));
         let [u, dy] = [(); 2].map(|()| plain(&[B, L, D]));
         let [b, c] = [(); 2].map(|()| plain(&[B, L, N]));
-        Inputs { u, delta, a_log, b, c, dy, dlast: plain(&[B, D, N]) }
+        Inputs { u, delta, a_log, b, c, dy, dfinal_state: plain(&[B, D, N]) }
     }
 
     /// `y`, and the gradients of `u`, `delta`, `a_log`, `b` and `c`.
@@ -67,22 +67,25 @@ impl Inputs {
         let leaves =
             [&self.u, &self.delta, &self.a_log, &self.b, &self.c].map(|x| leaf(x).tracked());
         let [u, delta, a_log, b, c] = &leaves;
-        let starts = Tensor::new(&[1u32; B * L], &[B, L], device)?;
-        let (y, last) = selective_scan(&Scan {
-            starts: Some(&starts),
+        let seq_start = Tensor::new(&[1u32; B * L], &[B, L], device)?;
+        let (y, final_state) = selective_scan(&Scan {
+            seq_start: Some(&seq_start),
             discretization: Discretization::ZeroOrderHold,
             step: StepSize::Plain,
             ..Scan::new(u, delta, a_log, b, c)
         })?;
         let value = array(&y);
-        let loss = y.mul(&leaf(&self.dy))?.sum()?.add(&last.mul(&leaf(&self.dlast))?.sum()?)?;
+        let loss = y
+            .mul(&leaf(&self.dy))?
+            .sum()?
+            .add(&final_state.mul(&leaf(&self.dfinal_state))?.sum()?)?;
         let grads = loss.backward()?;
         let [du, ddelta, da_log, db, dc] = leaves.each_ref().map(|x| grads.of(x).map(array));
         Ok([value, du?, ddelta?, da_log?, db?, dc?])
     }
 
-    /// The same by formulas, and the sums of the terms' absolute values, which errors are relative
-    /// to.
+    /// The same by the formulas, and the sums of the absolute values of the terms: errors are
+    /// relative to these.
     fn formulas(&self) -> [[Array; 2]; 6] {
         let shapes: [&[usize]; 6] =
             [&[B, L, D], &[B, L, D], &[B, L, D], &[D, N], &[B, L, N], &[B, L, N]];
@@ -101,16 +104,16 @@ impl Inputs {
                 (self.u.at(&channel), self.delta.at(&channel), self.dy.at(&channel));
             let (a, b, c) = (-self.a_log.at(&[j, k]).exp(), self.b.at(&state), self.c.at(&state));
             let x = size * a;
-            let held = size * phi1(x);
-            let dlast = if t + 1 == L { self.dlast.at(&[i, j, k]) } else { 0.0 };
-            let g = [c * dy + dlast, (c * dy).abs() + dlast.abs()];
+            let b_factor = size * phi1(x);
+            let dfinal_state = if t + 1 == L { self.dfinal_state.at(&[i, j, k]) } else { 0.0 };
+            let g = [c * dy + dfinal_state, (c * dy).abs() + dfinal_state.abs()];
             let (wide, narrow) = ((i * L + t) * D + j, (i * L + t) * N + k);
-            add(0, wide, [1.0; 2], c * held * b * u);
-            add(1, wide, g, b * held);
+            add(0, wide, [1.0; 2], c * b_factor * b * u);
+            add(1, wide, g, b * b_factor);
             add(2, wide, g, u * b * x.exp());
             add(3, j * N + k, g, a * u * b * size * size * phi1_derivative(x));
-            add(4, narrow, g, u * held);
-            add(5, narrow, [1.0; 2], dy * held * b * u);
+            add(4, narrow, g, u * b_factor);
+            add(5, narrow, [1.0; 2], dy * b_factor * b * u);
         }
         sums
     }

@@ -49,7 +49,8 @@ fn golden(value: &Value) -> Array {
     }
 }
 
-/// 20 steps of `torch.optim.AdamW` with `clip_grad_norm_`, in f64: `tests/golden/optim.py` made them.
+/// 20 steps of `torch.optim.AdamW` with `clip_grad_norm_`, in f64: `tests/golden/optim.py` made
+/// them.
 #[test]
 fn adamw_with_clipping_is_that_of_pytorch() -> Result<()> {
     let case: Value = serde_json::from_str(include_str!("../golden/optim.json")).unwrap();
@@ -96,8 +97,9 @@ fn adamw_with_clipping_is_that_of_pytorch() -> Result<()> {
     Ok(())
 }
 
-/// How far θ may be from that of f64 after so many steps: in each, θ and the update, of about `lr`, are rounded
-/// in the wide type, after some ten operations on the update. In f16 and bf16 θ is rounded once more.
+/// How far θ may be from that of f64 after so many steps: in each, θ and the update, of about `lr`,
+/// are rounded in the wide type, after some ten operations on the update. In f16 and bf16 θ is
+/// rounded once more.
 fn tolerance(dtype: DType, steps: usize, lr: f64, theta: f64) -> f64 {
     let wide = if dtype == DType::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
     let harness::Tolerance { value, tiny, .. } = harness::tolerance(dtype);

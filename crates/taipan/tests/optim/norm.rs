@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Tensors of every size about a block's border, hundreds of them, and one with more workgroups than a dimension of
-/// a dispatch has: each gradient counts once.
+/// Tensors of every size about a block's border, hundreds of them, and one with more workgroups
+/// than a dimension of a dispatch has: each gradient counts once.
 #[test]
 fn the_norm_counts_every_element_of_every_tensor_once() -> Result<()> {
     let many: Vec<usize> = (0..300).map(|i| i % 41).collect();
@@ -31,7 +31,8 @@ fn the_norm_counts_every_element_of_every_tensor_once() -> Result<()> {
             let count: usize = lengths.iter().sum();
             let (got, want) = (adamw.status_blocking()?.norm, 2.0 * (count as f64).sqrt());
             assert!((got / want - 1.0).abs() < 1e-6, "{count} elements: {got}, want {want}");
-            // m shows that the clip was applied, and θ that every element moved, by lr in the first step.
+            // m shows that the clip was applied, and θ that every element moved, by lr in the first
+            // step.
             let m = array(&adamw.state()[0].1);
             let clipped = 0.1 * 2.0 / want;
             assert!(m.data.iter().all(|m| (m / clipped - 1.0).abs() < 1e-5), "{:e}", m.data[0]);
@@ -132,7 +133,8 @@ fn steps_divide_by_the_loss_scale() -> Result<()> {
     Ok(())
 }
 
-/// In f32 the square of a norm above 1.8e19 would leave an infinity in `v`, and the parameter would never move again.
+/// In f32 the square of a norm above 1.8e19 would leave an infinity in `v`, and the parameter would
+/// never move again.
 #[test]
 fn a_norm_whose_square_is_not_finite_skips_the_step() -> Result<()> {
     for device in devices() {

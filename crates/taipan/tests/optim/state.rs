@@ -19,7 +19,7 @@ fn clones_and_graphs_keep_the_values_of_before_a_step() -> Result<()> {
         assert_eq!(
             array(grads.of(&w)?).data,
             [4.0; 3],
-            "{what}: the slope of before, by the same leaf"
+            "{what}: the derivative of before, by the same leaf"
         );
         // Nobody else's now: the step is in place, and the leaf is still the same.
         drop(clone);

@@ -13,7 +13,7 @@ pub(super) const LANES_MAX: usize = 32;
 /// Elements of the largest tile.
 pub(super) const TILE_MAX: usize = 12 * LANES_MAX;
 
-/// A kernel for one type and instruction set, and the packing it needs.
+/// A kernel for one type and instruction set, and its packing functions.
 pub(crate) struct Micro<A> {
     /// Rows of the tile.
     pub(super) rows: usize,
@@ -64,7 +64,7 @@ impl Tiled for f64 {
     }
 }
 
-/// The kernel in plain loops, which the optimiser turns into the target's vectors.
+/// The kernel as plain loops, which the optimiser vectorises.
 fn portable<A: Real, const ROWS: usize, const COLUMNS: usize>(
     left: &[A],
     right: &[A],

@@ -1,9 +1,9 @@
-//! The matrix product, with room for work before and after it.
+//! The matrix product, with a fused prologue and epilogue.
 //!
 //! `out = finish(left · right)`. An operand is read through a [`Source`], line by line, while it
-//! is packed into the order the inner kernel wants: conversions, transposes and element-wise
-//! factors cost no pass of their own. `finish` sees each piece of a row once it is complete and
-//! still in cache: bias and activation likewise.
+//! is packed for the inner kernel: conversions, transposes and element-wise factors need no extra
+//! pass. `finish` is called for ranges of columns of each row once these are complete and still in
+//! cache: bias and activation need no extra pass either.
 //!
 //! The loops are those of Goto and van de Geijn: blocks of `right` `[depth, columns]` packed once
 //! and shared by all threads, blocks of `left` `[rows, depth]` packed by each thread, and a
@@ -44,14 +44,14 @@ pub(crate) struct Dense<'a, T> {
 impl<T: Float> Source<T::Acc> for Dense<'_, T> {
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
         let start = line * self.stride + from;
-        ask_ahead(self.data, start, self.stride, buffer.len());
+        prefetch_lines(self.data, start, self.stride, buffer.len());
         widened(&self.data[start..][..buffer.len()], buffer)
     }
 }
 
-/// Lines are read one after the other, but they are too far apart for the processor to notice:
-/// while one is read, ask for the one after the next.
-pub(crate) fn ask_ahead<T>(data: &[T], start: usize, stride: usize, len: usize) {
+/// Prefetch the line after the next: lines are read in order, but they are too far apart for the
+/// hardware prefetcher.
+pub(crate) fn prefetch_lines<T>(data: &[T], start: usize, stride: usize, len: usize) {
     let ahead = start + 2 * stride;
     prefetch(data.get(ahead..ahead + len).unwrap_or_default());
 }
@@ -83,39 +83,39 @@ pub(crate) struct Product<'a, A> {
     pub(crate) right: Operand<'a, A>,
 }
 
-/// What becomes of a complete piece of a row: `finish(extra, columns, sums)` may change the sums,
-/// which are then stored, and write what it likes to `extra`, the row's own.
+/// The epilogue, called for complete columns of a row: `finish(row_data, columns, sums)` may change
+/// the sums, which are then stored, and the data of the row.
 pub(crate) type Finish<'a, A, X> = &'a (dyn Fn(&mut X, Range<usize>, &mut [A]) + Sync);
 
-/// Which side's lanes are to be summed over the depth, and where to: one sum per lane. It costs
-/// no pass of its own either.
+/// The side whose lanes are also summed over the depth, and the output, one sum per lane. This
+/// needs no extra pass.
 pub(crate) enum LaneSums<'a, A> {
     None,
     Left(&'a mut [A]),
     Right(&'a mut [A]),
 }
 
-/// Depth of a block: long enough for the sums to be touched rarely.
+/// Depth of a block: long enough for the sums to be loaded and stored rarely.
 const DEPTH: usize = 512;
-/// Bytes of a block of `left`: a good part of the second-level cache.
+/// Bytes of a block of `left`: most of the second-level cache.
 const LEFT_BYTES: usize = 288 << 10;
-/// Bytes of a block of `right`: a good part of the last-level cache.
+/// Bytes of a block of `right`: most of the last-level cache.
 const RIGHT_BYTES: usize = 6 << 20;
-/// Columns between two calls of `finish`: with the rows of a block, what fits the second-level cache.
+/// Columns per call of `finish`: with the rows of a block, they fit the second-level cache.
 const GROUP: usize = 512;
-/// Side of the block of sums where the output cannot hold them itself.
+/// Side of the block of sums, if the output cannot hold them itself.
 const SUMS: usize = 1024;
 
-/// `out = finish(product)`, `[m, n]`, with one `extra` per row.
+/// `out = finish(product)`, `[m, n]`, with one `row_data` per row.
 pub(crate) fn gemm<T: Float, X: Send>(
     product: &Product<T::Acc>,
     out: &mut [T],
-    extra: &mut [X],
+    row_data: &mut [X],
     finish: Finish<T::Acc, X>,
     lane_sums: LaneSums<T::Acc>,
 ) -> Result<()> {
     let micro = T::Acc::micro(Level::current());
-    gemm_with(&micro, product, out, extra, finish, lane_sums)
+    gemm_with(&micro, product, out, row_data, finish, lane_sums)
 }
 
 /// Types the inner kernel exists for.
@@ -128,15 +128,15 @@ fn gemm_with<T: Float, X: Send>(
     micro: &Micro<T::Acc>,
     product: &Product<T::Acc>,
     out: &mut [T],
-    extra: &mut [X],
+    row_data: &mut [X],
     finish: Finish<T::Acc, X>,
     lane_sums: LaneSums<T::Acc>,
 ) -> Result<()> {
     let Product { m, n, .. } = *product;
-    assert!(out.len() == m * n && extra.len() == m, "gemm: outputs of another size");
+    assert!(out.len() == m * n && row_data.len() == m, "gemm: outputs of another size");
     let (mut left_sums, mut right_sums) = match lane_sums {
         LaneSums::None if thin::is_thin(product) => {
-            return thin::thin(product, out, extra, finish);
+            return thin::thin(product, out, row_data, finish);
         }
         LaneSums::None => (None, None),
         LaneSums::Left(sums) => (Some(sums), None),
@@ -147,15 +147,17 @@ fn gemm_with<T: Float, X: Send>(
     }
     if let Some(sums) = T::as_acc_mut(out) {
         let block = Block { micro, product, rows: 0..m, columns: 0..n, left_sums, right_sums };
-        return block.run(sums, extra, finish);
+        return block.run(sums, row_data, finish);
     }
-    // Sums of many halves must not be kept in a half: take a block of them at a time.
+    // Sums of f16 and bf16 are f32: compute a block of them at a time.
     let mut sums = CpuBuffer::scratch("gemm", SUMS.min(m) * SUMS.min(n) * size_of::<T::Acc>())?;
     for rows in blocks(0..m, SUMS) {
         for columns in blocks(0..n, SUMS) {
-            let sums = &mut sums.of_mut::<T::Acc>()[..rows.len() * columns.len()];
-            let mut extra: Vec<(&mut X, &mut [T])> =
-                extra[rows.clone()].iter_mut().zip(out[rows.start * n..].chunks_mut(n)).collect();
+            let sums = &mut sums.as_mut_slice::<T::Acc>()[..rows.len() * columns.len()];
+            let mut row_data: Vec<(&mut X, &mut [T])> = row_data[rows.clone()]
+                .iter_mut()
+                .zip(out[rows.start * n..].chunks_mut(n))
+                .collect();
             let finish =
                 |(x, out): &mut (&mut X, &mut [T]), columns: Range<usize>, sums: &mut _| {
                     finish(x, columns.clone(), sums);
@@ -169,24 +171,24 @@ fn gemm_with<T: Float, X: Send>(
                 rows: rows.clone(),
                 columns,
             };
-            block.run(sums, &mut extra, &finish)?;
+            block.run(sums, &mut row_data, &finish)?;
         }
     }
     Ok(())
 }
 
-/// `range` in pieces of at most `len`.
+/// `range` in blocks of at most `len`.
 fn blocks(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
     range.clone().step_by(len).map(move |start| start..(start + len).min(range.end))
 }
 
-/// `size` divided into equal parts of at most `most`, in multiples of `unit`.
+/// The size of equal blocks of at most `most`, in multiples of `unit`, that cover `size`.
 fn even(size: usize, most: usize, unit: usize) -> usize {
-    let parts = size.div_ceil(most).max(1);
-    size.div_ceil(parts).next_multiple_of(unit).max(unit)
+    let blocks = size.div_ceil(most).max(1);
+    size.div_ceil(blocks).next_multiple_of(unit).max(unit)
 }
 
-/// How many threads a product of so many multiply-adds is worth. Does not change its result.
+/// The number of threads for a product of this size. Does not change its result.
 pub(crate) fn threads_for(multiply_adds: usize) -> usize {
     match multiply_adds {
         0..1_000_000 => 1,
@@ -200,20 +202,25 @@ struct Block<'a, A> {
     product: &'a Product<'a, A>,
     rows: Range<usize>,
     columns: Range<usize>,
-    /// To be added to, each `[m]` or `[n]`: the lanes of this block.
+    /// Sums of the lanes of this block are added to these, `[m]` and `[n]`.
     left_sums: Option<&'a mut [A]>,
     right_sums: Option<&'a mut [A]>,
 }
 
 impl<A: Real> Block<'_, A> {
     /// Fill `sums`, `[rows, columns]`.
-    fn run<X: Send>(mut self, sums: &mut [A], extra: &mut [X], finish: Finish<A, X>) -> Result<()> {
+    fn run<X: Send>(
+        mut self,
+        sums: &mut [A],
+        row_data: &mut [X],
+        finish: Finish<A, X>,
+    ) -> Result<()> {
         let (k, height, width) = (self.product.k, self.rows.len(), self.columns.len());
         if height == 0 || width == 0 {
             return Ok(());
         }
         if k == 0 {
-            for (row, x) in sums.chunks_mut(width).zip(extra) {
+            for (row, x) in sums.chunks_mut(width).zip(row_data) {
                 row.fill(A::ZERO);
                 finish(x, self.columns.clone(), row);
             }
@@ -226,14 +233,15 @@ impl<A: Real> Block<'_, A> {
         let columns_most = RIGHT_BYTES / (depth_step * size_of::<A>());
         let column_step = even(width, columns_most, self.micro.columns);
         let depths: Vec<Range<usize>> = blocks(0..k, depth_step).collect();
-        // As many blocks of the depth at a time as there is room for: threads meet twice for each time.
+        // As many blocks of the depth at a time as there is room for: threads synchronise twice for
+        // each.
         let together = (columns_most / column_step).clamp(1, depths.len());
         let room = column_step * depth_step * together;
         let mut packed = CpuBuffer::scratch("gemm", room * size_of::<A>())?;
         for columns in blocks(self.columns.clone(), column_step) {
             for depths in depths.chunks(together) {
                 let lanes = columns.len().next_multiple_of(self.micro.columns);
-                let mut rest = &mut packed.of_mut::<A>()[..];
+                let mut rest = &mut packed.as_mut_slice::<A>()[..];
                 let mut right: Vec<&mut [A]> = depths
                     .iter()
                     .map(|depth| rest.split_off_mut(..lanes * depth.len()).unwrap_or_default())
@@ -255,13 +263,13 @@ impl<A: Real> Block<'_, A> {
                 let first = columns.start == self.columns.start;
                 let left_sums = self.left_sums.as_deref_mut().filter(|_| first);
                 let mut left_sums = left_sums.map(|sums| &mut sums[self.rows.clone()]);
-                let (mut sums, mut extra) = (&mut *sums, &mut *extra);
+                let (mut sums, mut row_data) = (&mut *sums, &mut *row_data);
                 let mut tasks = Vec::with_capacity(row_blocks.len());
                 for rows in &row_blocks {
                     let task = (
                         self.rows.start + rows.start,
                         sums.split_off_mut(..rows.len() * width).unwrap_or_default(),
-                        extra.split_off_mut(..rows.len()).unwrap_or_default(),
+                        row_data.split_off_mut(..rows.len()).unwrap_or_default(),
                         left_sums
                             .as_mut()
                             .and_then(|sums| sums.split_off_mut(..rows.len()))
@@ -270,10 +278,10 @@ impl<A: Real> Block<'_, A> {
                     tasks.push(task);
                 }
                 tasks.into_par_iter().with_min_len(min_len(threads)).try_for_each(
-                    |(first, sums, extra, left_sums)| {
-                        strips
-                            .iter()
-                            .try_for_each(|strip| strip.run(first, sums, extra, finish, left_sums))
+                    |(first, sums, row_data, left_sums)| {
+                        strips.iter().try_for_each(|strip| {
+                            strip.run(first, sums, row_data, finish, left_sums)
+                        })
                     },
                 )?;
             }
@@ -281,8 +289,8 @@ impl<A: Real> Block<'_, A> {
         Ok(())
     }
 
-    /// The rows in whole tiles, in blocks of about `most` rows, as many for each thread and of a
-    /// size, as far as tiles allow.
+    /// The rows in blocks of about `most` rows and of whole tiles: the same number for each thread,
+    /// and of about the same size.
     fn row_blocks(&self, threads: usize, most: usize) -> Vec<Range<usize>> {
         let (height, mr) = (self.rows.len(), self.micro.rows);
         let tiles = height.div_ceil(mr);
@@ -291,8 +299,8 @@ impl<A: Real> Block<'_, A> {
         (0..blocks).map(|block| start(block)..start(block + 1)).collect()
     }
 
-    /// Pack a block of the right side for each block of the depth, in groups of panels whose lines are long
-    /// enough to be worth a call.
+    /// Pack a block of the right side for each block of the depth, in groups of panels whose lines
+    /// are long enough to be worth a call.
     fn pack_right(
         &mut self,
         columns: Range<usize>,
@@ -306,20 +314,20 @@ impl<A: Real> Block<'_, A> {
         let mut groups: Vec<Vec<&mut [A]>> = Vec::new();
         groups.resize_with(width.div_ceil(group), || Vec::with_capacity(depths.len()));
         for (depth, packed) in depths.iter().zip(packed) {
-            let parts = packed.chunks_mut(group * depth.len());
-            groups.iter_mut().zip(parts).for_each(|(group, part)| group.push(part));
+            let blocks = packed.chunks_mut(group * depth.len());
+            groups.iter_mut().zip(blocks).for_each(|(group, block)| group.push(block));
         }
         let mut sums =
             self.right_sums.as_deref_mut().map(|sums| sums[columns.clone()].chunks_mut(group));
         let mut next_sums = || sums.as_mut().and_then(Iterator::next).unwrap_or_default();
-        let tasks: Vec<_> = groups.into_iter().map(|parts| (parts, next_sums())).collect();
+        let tasks: Vec<_> = groups.into_iter().map(|blocks| (blocks, next_sums())).collect();
         tasks.into_par_iter().enumerate().with_min_len(min_len(threads)).try_for_each(
-            |(i, (parts, sums))| {
+            |(i, (blocks, sums))| {
                 let start = columns.start + i * group;
                 let columns = start..(start + group).min(columns.end);
-                for (depth, part) in depths.iter().zip(parts) {
-                    pack(right, columns.clone(), depth.clone(), part)?;
-                    add_depth(part, nr * depth.len(), nr, sums);
+                for (depth, block) in depths.iter().zip(blocks) {
+                    pack(right, columns.clone(), depth.clone(), block)?;
+                    add_depth(block, nr * depth.len(), nr, sums);
                 }
                 Ok(())
             },
@@ -327,7 +335,7 @@ impl<A: Real> Block<'_, A> {
     }
 }
 
-/// One piece for a single thread: rayon then stays out of it.
+/// For a single thread, rayon must not split the work.
 fn min_len(threads: usize) -> usize {
     if threads == 1 { usize::MAX } else { 1 }
 }
@@ -338,27 +346,27 @@ struct Strip<'a, A> {
     product: &'a Product<'a, A>,
     /// The columns of the sums.
     block: Range<usize>,
-    /// The columns and the part of the depth that are packed.
+    /// The columns and the range of the depth that are packed.
     columns: Range<usize>,
     depth: Range<usize>,
     right: &'a [A],
 }
 
 impl<A: Real> Strip<'_, A> {
-    /// The rows from `first` on, one for each `extra`, all in one thread.
+    /// Multiply the rows from `first` on, one for each `row_data`, in one thread.
     fn run<X>(
         &self,
         first: usize,
         sums: &mut [A],
-        extra: &mut [X],
+        row_data: &mut [X],
         finish: Finish<A, X>,
         left_sums: &mut [A],
     ) -> Result<()> {
         let (mr, depth, width) = (self.micro.rows, self.depth.len(), self.block.len());
-        let len = extra.len().next_multiple_of(mr) * depth;
+        let len = row_data.len().next_multiple_of(mr) * depth;
         let mut packed = CpuBuffer::scratch("gemm", len * size_of::<A>())?;
-        let packed = packed.of_mut::<A>();
-        let rows = first..first + extra.len();
+        let packed = packed.as_mut_slice::<A>();
+        let rows = first..first + row_data.len();
         (self.micro.pack_left)(self.product.left, rows, self.depth.clone(), packed)?;
         add_depth(packed, mr * depth, mr, left_sums);
         let tiles = Tiles {
@@ -374,9 +382,9 @@ impl<A: Real> Strip<'_, A> {
             tiles.run(group.clone(), &mut sums[offset..]);
             if self.depth.end == self.product.k {
                 let columns = self.columns.start + group.start..self.columns.start + group.end;
-                for (row, x) in sums.chunks_mut(width).zip(&mut *extra) {
-                    let piece = &mut row[offset + group.start..offset + group.end];
-                    finish(x, columns.clone(), piece);
+                for (row, x) in sums.chunks_mut(width).zip(&mut *row_data) {
+                    let sums = &mut row[offset + group.start..offset + group.end];
+                    finish(x, columns.clone(), sums);
                 }
             }
         }
@@ -384,7 +392,7 @@ impl<A: Real> Strip<'_, A> {
     }
 }
 
-/// Add each lane of the packed panels, summed over the depth, to `sums`; nothing if that is empty.
+/// Add each lane of the packed panels, summed over the depth, to `sums`, which may be empty.
 fn add_depth<A: Real>(packed: &[A], panel_len: usize, width: usize, sums: &mut [A]) {
     for (panel, sums) in packed.chunks(panel_len).zip(sums.chunks_mut(width)) {
         add_panel(panel, width, sums);
@@ -393,7 +401,7 @@ fn add_depth<A: Real>(packed: &[A], panel_len: usize, width: usize, sums: &mut [
 
 vectorized! {
     fn add_panel<I: Isa, A: Real>(panel: &[A], width: usize, sums: &mut [A]) {
-        // A block's sums first, then theirs: the error grows with neither alone.
+        // Sums in two levels, so that the error does not grow with the depth.
         let mut block = [A::ZERO; LANES_MAX];
         let block = &mut block[..width];
         for step in panel.chunks_exact(width) {
@@ -407,7 +415,7 @@ vectorized! {
     }
 }
 
-/// Packed blocks, and how their product is laid out.
+/// Packed blocks, and the layout of their product.
 struct Tiles<'a, A> {
     micro: &'a Micro<A>,
     depth: usize,
@@ -415,13 +423,13 @@ struct Tiles<'a, A> {
     right: &'a [A],
     /// Elements from one row of the sums to the next.
     stride: usize,
-    /// Whether to add to what is there.
+    /// Whether to add to the sums, or to overwrite them.
     add: bool,
 }
 
 impl<A: Real> Tiles<'_, A> {
-    /// The product of the whole of `left` and the given columns of `right`; `sums` begins at the
-    /// first row and column of the blocks.
+    /// The product of `left` and the given columns of `right`; `sums` begins at the first row and
+    /// column of the blocks.
     fn run(&self, columns: Range<usize>, sums: &mut [A]) {
         let (mr, nr) = (self.micro.rows, self.micro.columns);
         let height = sums.len().div_ceil(self.stride);
@@ -436,7 +444,7 @@ impl<A: Real> Tiles<'_, A> {
                     (self.micro.tile)(left, right, sums, self.stride, self.add);
                     continue;
                 }
-                // At the border, a whole tile goes to the side and the part that exists is taken.
+                // At the border, compute a whole tile and copy the elements that exist.
                 let mut tile = [A::ZERO; TILE_MAX];
                 (self.micro.tile)(left, right, &mut tile, nr, false);
                 for (sums, tile) in

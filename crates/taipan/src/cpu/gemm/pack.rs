@@ -1,4 +1,4 @@
-//! Operands put into the order in which the inner kernel reads them.
+//! Packing of operands into the order in which the inner kernel reads them.
 
 use std::ops::Range;
 
@@ -8,10 +8,10 @@ use crate::dtype::Real;
 use crate::error::Result;
 
 /// Steps of the depth that are transposed together.
-const PIECE: usize = 256;
+const STRIP: usize = 256;
 
-/// Pack `lanes × depth` of an operand into panels of `W` lanes, each panel step by step along the
-/// depth; the last panel is filled up with zeros.
+/// Pack `lanes × depth` of an operand into panels `[depth, W]`; the last panel is padded with
+/// zeros.
 pub(super) fn pack<A: Real, const W: usize>(
     operand: Operand<A>,
     lanes: Range<usize>,
@@ -23,7 +23,7 @@ pub(super) fn pack<A: Real, const W: usize>(
         Lines::Depth => {
             let mut buffer = CpuBuffer::scratch("gemm", lanes.len() * size_of::<A>())?;
             for (step, line) in depth.enumerate() {
-                let line = operand.source.read(line, lanes.start, buffer.of_mut());
+                let line = operand.source.read(line, lanes.start, buffer.as_mut_slice());
                 let (whole, rest) = line.as_chunks::<W>();
                 let mut panels = packed.chunks_mut(panel_len);
                 for (from, panel) in whole.iter().zip(&mut panels) {
@@ -37,21 +37,21 @@ pub(super) fn pack<A: Real, const W: usize>(
             }
         }
         Lines::Lanes => {
-            // In pieces of the depth that stay in the first-level cache until they are turned.
-            let mut buffer = CpuBuffer::scratch("gemm", W * PIECE * size_of::<A>())?;
+            // In strips that stay in the first-level cache until they are transposed.
+            let mut buffer = CpuBuffer::scratch("gemm", W * STRIP * size_of::<A>())?;
             for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(W)) {
-                for (piece, start) in panel.chunks_mut(W * PIECE).zip(depth.clone().step_by(PIECE))
+                for (strip, start) in panel.chunks_mut(W * STRIP).zip(depth.clone().step_by(STRIP))
                 {
                     let mut lines = [&[][..]; W];
-                    let buffers = buffer.of_mut::<A>().chunks_mut(piece.len() / W);
+                    let buffers = buffer.as_mut_slice::<A>().chunks_mut(strip.len() / W);
                     for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end)
                     {
                         *to = operand.source.read(line, start, buffer);
                     }
-                    let piece = piece.as_chunks_mut::<W>().0;
+                    let strip = strip.as_chunks_mut::<W>().0;
                     match W.min(lanes.end - first) {
-                        width if width == W => transpose(lines, piece),
-                        width => transpose_some(&lines[..width], piece),
+                        width if width == W => transpose(lines, strip),
+                        width => transpose_some(&lines[..width], strip),
                     }
                 }
             }
@@ -85,7 +85,7 @@ fn transpose<A: Real, const W: usize>(lines: [&[A]; W], panel: &mut [[A; W]]) {
     }
 }
 
-/// [`transpose`] where some lanes do not exist: those are zero.
+/// [`transpose`] of fewer than `W` lanes, padded with zeros.
 fn transpose_some<A: Real, const W: usize>(lines: &[&[A]], panel: &mut [[A; W]]) {
     for (i, step) in panel.iter_mut().enumerate() {
         step[lines.len()..].fill(A::ZERO);

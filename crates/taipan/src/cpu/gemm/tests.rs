@@ -1,16 +1,16 @@
-//! The product against three loops, on every instruction set this processor has.
+//! The product against three nested loops, on every instruction set this processor has.
 
 use half::bf16;
 
 use super::*;
 use crate::dtype::Element;
 
-/// Small whole numbers: their products are exact in every type.
+/// Small integers: their products are exact in every type.
 fn whole_numbers<T: Element>(len: usize, seed: usize) -> Vec<T> {
     (0..len).map(|i| T::of_f64(((i * 7 + seed * 13 + i / 5) % 7) as f64 - 3.0)).collect()
 }
 
-/// Every instruction set, layout and side of the sums against three loops, exactly.
+/// Every instruction set, layout and side of the sums against three nested loops, exactly.
 fn check<T: Float>(m: usize, n: usize, k: usize) {
     let (a, b) = (whole_numbers::<T>(m * k, 1), whole_numbers::<T>(k * n, 2));
     for level in Level::available() {
@@ -36,7 +36,7 @@ fn check<T: Float>(m: usize, n: usize, k: usize) {
                 right: Operand { source: &right, lines: right_lines },
             };
             let mut out = vec![T::of_f64(f64::NAN); m * n];
-            let mut pieces = vec![0; m];
+            let mut finished = vec![0; m]; // columns of each row
             let finish = |count: &mut usize, columns: Range<usize>, sums: &mut [T::Acc]| {
                 *count += columns.len();
                 sums.iter_mut().for_each(|x| *x += T::Acc::ONE);
@@ -48,15 +48,16 @@ fn check<T: Float>(m: usize, n: usize, k: usize) {
                 false => LaneSums::Right(&mut lane_sums),
             };
             let micro = T::Acc::micro(level);
-            gemm_with(&micro, &product, &mut out, &mut pieces, &finish, sums).unwrap();
-            // Few rows take another path when no sums are wanted.
-            let (mut same, mut again) = (out.clone(), vec![0; m]);
-            gemm_with(&micro, &product, &mut same, &mut again, &finish, LaneSums::None).unwrap();
-            assert_eq!((&same, &again), (&out, &pieces), "{m}x{n}x{k} without sums");
+            gemm_with(&micro, &product, &mut out, &mut finished, &finish, sums).unwrap();
+            // Without sums, few rows take another path.
+            let (mut same, mut same_finished) = (out.clone(), vec![0; m]);
+            let none = LaneSums::None;
+            gemm_with(&micro, &product, &mut same, &mut same_finished, &finish, none).unwrap();
+            assert_eq!((&same, &same_finished), (&out, &finished), "{m}x{n}x{k} without sums");
 
             let what = format!("{m}x{n}x{k} {} {level:?}", T::DTYPE);
             for i in 0..m {
-                assert_eq!(pieces[i], n, "{what}: each piece of row {i} is finished once");
+                assert_eq!(finished[i], n, "{what}: each column of row {i} is finished once");
                 for j in 0..n {
                     let want: f64 = (0..k).map(|p| at_a(i, p) * at_b(p, j)).sum::<f64>() + 1.0;
                     let want = T::of_f64(want).to_f64();

@@ -7,12 +7,12 @@ use crate::cpu::{CpuBuffer, fold};
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
-/// Rows up to which reading the right side costs more than the arithmetic.
+/// The most rows for which reading the right side takes longer than the arithmetic.
 const ROWS: usize = 8;
 
-/// Whether a product is one for [`thin`].
+/// Whether to use [`thin`].
 pub(super) fn is_thin<A>(product: &Product<A>) -> bool {
-    // Along the depth, a step's work must be worth a call.
+    // With lines along the lanes, each line must be long enough to be worth a call.
     product.m <= ROWS && (product.right.lines == Lines::Lanes || product.n >= 32)
 }
 
@@ -20,7 +20,7 @@ pub(super) fn is_thin<A>(product: &Product<A>) -> bool {
 pub(super) fn thin<T: Float, X>(
     product: &Product<T::Acc>,
     out: &mut [T],
-    extra: &mut [X],
+    row_data: &mut [X],
     finish: Finish<T::Acc, X>,
 ) -> Result<()> {
     let Product { m, n, k, right, .. } = *product;
@@ -28,8 +28,8 @@ pub(super) fn thin<T: Float, X>(
         return Ok(());
     }
     let left = rows_of_left(product)?;
-    let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.of()[row * k..(row + 1) * k]).collect();
-    // Strips of columns, `[m, strip]` each, are summed in parallel.
+    let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.as_slice()[row * k..(row + 1) * k]).collect();
+    // Strips of columns, `[m, strip]` each, are computed in parallel.
     let strip = match right.lines {
         Lines::Lanes => 64,
         Lines::Depth => 256,
@@ -37,7 +37,7 @@ pub(super) fn thin<T: Float, X>(
     .min(n);
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
     let mut sums = CpuBuffer::scratch("gemm", size)?;
-    let sums = sums.of_mut::<T::Acc>();
+    let sums = sums.as_mut_slice::<T::Acc>();
     let min_len = if threads_for(n.saturating_mul(m * k)) == 1 { usize::MAX } else { 1 };
     sums.par_chunks_mut(m * strip).enumerate().with_min_len(min_len).try_for_each(
         |(i, sums)| {
@@ -47,21 +47,22 @@ pub(super) fn thin<T: Float, X>(
             match right.lines {
                 Lines::Lanes => {
                     for (j, column) in columns.enumerate() {
-                        let line = right.source.read(column, 0, buffer.of_mut());
+                        let line = right.source.read(column, 0, buffer.as_mut_slice());
                         for (row, left) in left.iter().enumerate() {
                             sums[row * strip + j] = fold::dot(left, line);
                         }
                     }
                 }
                 Lines::Depth => {
-                    // A block of the depth first, then the blocks, as with many rows.
+                    // Summed in blocks of the depth, as with many rows.
                     sums.fill(T::Acc::ZERO);
                     let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
-                    let block = block.of_mut::<T::Acc>();
+                    let block = block.as_mut_slice::<T::Acc>();
                     for depth in blocks(0..k, even(k, DEPTH, 1)) {
                         block.fill(T::Acc::ZERO);
                         for step in depth {
-                            let line = right.source.read(step, columns.start, buffer.of_mut());
+                            let line =
+                                right.source.read(step, columns.start, buffer.as_mut_slice());
                             for (row, left) in left.iter().enumerate() {
                                 fold::add_scaled(&mut block[row * strip..], left[step], line);
                             }
@@ -73,7 +74,7 @@ pub(super) fn thin<T: Float, X>(
             Ok(())
         },
     )?;
-    for (row, (out, x)) in out.chunks_mut(n).zip(extra).enumerate() {
+    for (row, (out, x)) in out.chunks_mut(n).zip(row_data).enumerate() {
         for (i, out) in out.chunks_mut(strip).enumerate() {
             let columns = i * strip..i * strip + out.len();
             let sums = &mut sums[(i * m + row) * strip..][..out.len()];
@@ -91,15 +92,15 @@ fn rows_of_left<A: Real>(product: &Product<A>) -> Result<CpuBuffer> {
     match left.lines {
         Lines::Lanes => {
             let mut buffer = CpuBuffer::scratch("gemm", k * size_of::<A>())?;
-            for (line, row) in rows.of_mut::<A>().chunks_mut(k.max(1)).enumerate() {
-                row.copy_from_slice(left.source.read(line, 0, buffer.of_mut()));
+            for (line, row) in rows.as_mut_slice::<A>().chunks_mut(k.max(1)).enumerate() {
+                row.copy_from_slice(left.source.read(line, 0, buffer.as_mut_slice()));
             }
         }
         Lines::Depth => {
             let mut line = [A::ZERO; ROWS];
             for step in 0..k {
                 for (row, x) in left.source.read(step, 0, &mut line[..m]).iter().enumerate() {
-                    rows.of_mut::<A>()[row * k + step] = *x;
+                    rows.as_mut_slice::<A>()[row * k + step] = *x;
                 }
             }
         }

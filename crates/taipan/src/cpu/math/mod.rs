@@ -23,8 +23,9 @@ use super::isa::Isa;
 pub(crate) trait Math: Sized + Copy {
     /// eˣ.
     fn exp<I: Isa>(self) -> Self;
-    /// 2ˣ as 2ⁿ·(1 + m) with |m| < ½, the pair of 2ⁿ and m, from which 2ˣ - 1 comes as easily. Where 2ˣ is
-    /// less than the least normal number, 2ⁿ is 0; where it is close to the greatest, infinite.
+    /// 2ˣ as 2ⁿ·(1 + m) with |m| < ½, the pair of 2ⁿ and m, from which 2ˣ - 1 comes as easily.
+    /// Where 2ˣ is less than the least normal number, 2ⁿ is 0; where it is close to the greatest,
+    /// infinite.
     fn exp2_parts<I: Isa>(self) -> (Self, Self);
     /// 2ˣ for x ≤ 0; 0 where that is less than the least normal number.
     fn exp2_nonpositive<I: Isa>(self) -> Self;

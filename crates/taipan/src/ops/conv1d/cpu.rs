@@ -11,54 +11,57 @@ use crate::dtype::{Float, Real, fill_wide, widened};
 use crate::error::Result;
 use crate::ops::function::{Function, Saves};
 
-/// Results of one batch entry that a task computes, or the taps if these are more; parts of
-/// `dweight` and `dbias` are sums over as many.
+/// Results of one row that a task computes, or the number of taps if that is larger; partial sums
+/// of `dweight` and `dbias` are over the same block.
 const TIME: usize = 64;
 
-/// The most channels that a task computes at a time: what it needs of them stays in cache.
+/// The most channels that a task computes at a time: their data stays in cache.
 const STRIP: usize = 2048;
 
-/// The inputs of all batch entries.
-pub(super) struct Texts<'a, T: Float> {
+/// The inputs of all rows of the batch.
+pub(super) struct ConvInputs<'a, T: Float> {
     pub(super) sizes: Sizes,
     pub(super) x: &'a [T],
     /// `[k, d]`
     pub(super) taps: Vec<T::Acc>,
     pub(super) bias: Option<Vec<T::Acc>>,
-    pub(super) window: Option<&'a [T]>,
-    pub(super) starts: Option<&'a [u32]>,
+    pub(super) conv_state: Option<&'a [T]>,
+    pub(super) seq_start: Option<&'a [u32]>,
 }
 
-/// Where the gradients go.
+/// The outputs of backward.
 pub(super) struct Grads<'a, T> {
     pub(super) dx: &'a mut [T],
     pub(super) dweight: &'a mut [T],
     pub(super) dbias: Option<&'a mut [T]>,
-    /// Empty if there is no window.
-    pub(super) dwindow: &'a mut [T],
+    /// Empty without a `conv_state`.
+    pub(super) dconv_state: &'a mut [T],
 }
 
-/// The gradients of one task: of the inputs `times`, of the window if they are the first, and its
-/// part of `dweight` and `dbias`, `[k + 1, d]`.
+/// The outputs of one task: the gradients of the inputs `times`, of `conv_state` if they are the
+/// first, and the partial sums of `dweight` and `dbias`, `[k + 1, d]`.
 struct BlockGrads<'a, T: Float> {
     dx: &'a mut [T],
-    dwindow: &'a mut [T],
+    dconv_state: &'a mut [T],
     partial: &'a mut [T::Acc],
 }
 
-impl<T: Float> Texts<'_, T> {
-    fn text(&self, entry: usize) -> Text<'_, T> {
+impl<T: Float> ConvInputs<'_, T> {
+    fn row(&self, entry: usize) -> ConvRow<'_, T> {
         let Sizes { l, d, .. } = self.sizes;
         let before = self.sizes.before();
-        Text {
+        ConvRow {
             sizes: self.sizes,
             x: &self.x[entry * l * d..][..l * d],
-            window: self.window.map(|window| &window[entry * before * d..][..before * d]),
-            starts: self.starts.map(|starts| &starts[entry * l..][..l]),
+            conv_state: self
+                .conv_state
+                .map(|conv_state| &conv_state[entry * before * d..][..before * d]),
+            seq_start: self.seq_start.map(|seq_start| &seq_start[entry * l..][..l]),
         }
     }
 
-    /// Batch entries and times, in order. An entry that has but a window has one block, too.
+    /// Rows and ranges of time, in order. A row of length 0 still has one block, for its
+    /// `conv_state`.
     fn blocks(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<T> {
         let Sizes { b, l, d, k } = self.sizes;
         let time = TIME.max(k);
@@ -69,7 +72,7 @@ impl<T: Float> Texts<'_, T> {
         })
     }
 
-    /// Strips of channels, and the most that are in one.
+    /// Strips of channels, and the size of the largest.
     fn strips(&self) -> (impl Iterator<Item = Range<usize>> + use<T>, usize) {
         let d = self.sizes.d;
         let strips = (0..d).step_by(STRIP).map(move |first| first..(first + STRIP).min(d));
@@ -105,24 +108,30 @@ impl<T: Float> Texts<'_, T> {
             (entry, times, y)
         });
         for_tasks(blocks.collect(), work, |(entry, times, y)| {
-            self.forward_block(function, &self.text(entry), times, y);
+            self.forward_block(function, &self.row(entry), times, y);
         });
-        let window = (self.sizes.before() * d).max(1);
-        for (entry, next) in next.chunks_mut(window).enumerate() {
-            self.text(entry).next_window(next);
+        let state_len = (self.sizes.before() * d).max(1);
+        for (entry, next) in next.chunks_mut(state_len).enumerate() {
+            self.row(entry).next_state(next);
         }
     }
 
-    fn forward_block(&self, function: Function, text: &Text<T>, times: Range<usize>, y: &mut [T]) {
+    fn forward_block(
+        &self,
+        function: Function,
+        row: &ConvRow<T>,
+        times: Range<usize>,
+        y: &mut [T],
+    ) {
         let Sizes { d, k, .. } = self.sizes;
         let (strips, width) = self.strips();
         let (mut wide, mut buffer) = (Vec::new(), vec![T::Acc::ZERO; width]);
         for channels in strips {
             let taps = self.taps(&channels);
             let inputs = times.start..times.end + self.sizes.before();
-            let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
+            let rows = widened_rows(inputs.map(|i| row.input(i, &channels)), &mut wide);
             for (i, t) in times.clone().enumerate() {
-                let unseen = k - text.reach(t + k, k);
+                let unseen = k - row.reach(t + k, k);
                 let y = &mut y[i * d..][channels.clone()];
                 fill_wide(y, &mut buffer, |y| {
                     self.pre(&channels, &taps[unseen..], &rows[i + unseen..i + k], y);
@@ -146,13 +155,13 @@ impl<T: Float> Texts<'_, T> {
         let mut partial =
             CpuBuffer::scratch(OP, self.blocks().count() * size * size_of::<T::Acc>())?;
 
-        let (mut dx, mut dwindow) = (grads.dx, grads.dwindow);
-        let mut rest = partial.of_mut::<T::Acc>();
+        let (mut dx, mut dconv_state) = (grads.dx, grads.dconv_state);
+        let mut rest = partial.as_mut_slice::<T::Acc>();
         let blocks = self.blocks().map(|(entry, times)| {
-            let window = times.start == 0 && self.window.is_some();
+            let has_state = times.start == 0 && self.conv_state.is_some();
             let grads = BlockGrads {
                 dx: cut(&mut dx, times.len() * d),
-                dwindow: cut(&mut dwindow, if window { before * d } else { 0 }),
+                dconv_state: cut(&mut dconv_state, if has_state { before * d } else { 0 }),
                 partial: cut(&mut rest, size),
             };
             (entry, times, grads)
@@ -160,11 +169,14 @@ impl<T: Float> Texts<'_, T> {
         for_tasks(blocks.collect(), work, |(entry, times, grads)| {
             let [dy, dnext] = [(dys[0], l), (dys[1], before)]
                 .map(|(dy, rows)| &dy[entry * rows * d..][..rows * d]);
-            self.backward_block(function, &self.text(entry), [dy, dnext], times, grads);
+            self.backward_block(function, &self.row(entry), [dy, dnext], times, grads);
         });
 
         let mut total = vec![T::Acc::ZERO; size];
-        partial.of::<T::Acc>().chunks(size.max(1)).for_each(|part| fold::add(&mut total, part));
+        partial
+            .as_slice::<T::Acc>()
+            .chunks(size.max(1))
+            .for_each(|part| fold::add(&mut total, part));
         let (dtaps, dbias) = total.split_at(k * d);
         let dweight = (0..d).flat_map(|c| dtaps.iter().skip(c).step_by(d).copied());
         T::narrow(&dweight.collect::<Vec<_>>(), grads.dweight);
@@ -177,7 +189,7 @@ impl<T: Float> Texts<'_, T> {
     fn backward_block(
         &self,
         function: Function,
-        text: &Text<T>,
+        row: &ConvRow<T>,
         [dy, dnext]: [&[T]; 2],
         times: Range<usize>,
         grads: BlockGrads<T>,
@@ -186,7 +198,7 @@ impl<T: Float> Texts<'_, T> {
         let before = self.sizes.before();
         let (strips, width) = self.strips();
         let zeros = |rows: usize| vec![T::Acc::ZERO; rows * width];
-        // Results that the inputs of this block reach.
+        // The results that depend on the inputs of this block.
         let reached = times.start..(times.end + before).min(l);
         let mut wide = Vec::new();
         let (mut g, mut sums) = (zeros(reached.len()), zeros(k + 1));
@@ -195,11 +207,11 @@ impl<T: Float> Texts<'_, T> {
             let n = channels.len();
             let taps = self.taps(&channels);
             let inputs = reached.start..reached.end + before;
-            let rows = widened_rows(inputs.map(|i| text.input(i, &channels)), &mut wide);
+            let rows = widened_rows(inputs.map(|i| row.input(i, &channels)), &mut wide);
             sums.fill(T::Acc::ZERO);
             let (dtaps, dbias) = sums.split_at_mut(k * width);
             for ((i, t), g) in reached.clone().enumerate().zip(g.chunks_mut(width)) {
-                let unseen = k - text.reach(t + k, k);
+                let unseen = k - row.reach(t + k, k);
                 let rows = &rows[i + unseen..i + k];
                 let dy = widened(&dy[t * d..][channels.clone()], &mut wide_dy[..n]);
                 let g = &mut g[..n];
@@ -221,11 +233,11 @@ impl<T: Float> Texts<'_, T> {
             let g: Vec<&[T::Acc]> = g.chunks(width).map(|g| &g[..n]).collect();
             // The gradient of input `i`.
             let mut grad = |i: usize, out: &mut [T]| {
-                let (results, kept) = text.results(i);
+                let (results, in_next_state) = row.results(i);
                 let age = results.start + before - i..results.end + before - i;
                 let g = &g[results.start - times.start..results.end - times.start];
                 fill_wide(out, &mut pre, |sums| {
-                    match kept {
+                    match in_next_state {
                         true => T::widen(&dnext[(i - l) * d..][channels.clone()], sums),
                         false => sums.fill(T::Acc::ZERO),
                     }
@@ -235,52 +247,53 @@ impl<T: Float> Texts<'_, T> {
             for (i, dx) in grads.dx.chunks_mut(d).enumerate() {
                 grad(times.start + before + i, &mut dx[channels.clone()]);
             }
-            for (i, dwindow) in grads.dwindow.chunks_mut(d).enumerate() {
-                grad(i, &mut dwindow[channels.clone()]);
+            for (i, dconv_state) in grads.dconv_state.chunks_mut(d).enumerate() {
+                grad(i, &mut dconv_state[channels.clone()]);
             }
         }
     }
 }
 
-/// The inputs of one batch entry.
-struct Text<'a, T> {
+/// The inputs of one row of the batch.
+struct ConvRow<'a, T> {
     sizes: Sizes,
     /// `[l, d]`
     x: &'a [T],
     /// `[k − 1, d]`
-    window: Option<&'a [T]>,
+    conv_state: Option<&'a [T]>,
     /// `[l]`
-    starts: Option<&'a [u32]>,
+    seq_start: Option<&'a [u32]>,
 }
 
-impl<T: Float> Text<'_, T> {
-    /// Some channels of input `i`; nothing before `x` if there is no window.
+impl<T: Float> ConvRow<'_, T> {
+    /// Some channels of input `i`; empty before `x` without a `conv_state`.
     fn input(&self, i: usize, channels: &Range<usize>) -> &[T] {
         let d = self.sizes.d;
-        match (i.checked_sub(self.sizes.before()), self.window) {
+        match (i.checked_sub(self.sizes.before()), self.conv_state) {
             (Some(t), _) => &self.x[t * d..][channels.clone()],
-            (None, Some(window)) => &window[i * d..][channels.clone()],
+            (None, Some(conv_state)) => &conv_state[i * d..][channels.clone()],
             (None, None) => &[],
         }
     }
 
-    fn starts_at(&self, t: usize) -> bool {
-        self.starts.is_some_and(|starts| starts[t] != 0)
+    fn starts_sequence(&self, t: usize) -> bool {
+        self.seq_start.is_some_and(|seq_start| seq_start[t] != 0)
     }
 
-    /// How many of the `most` inputs before input `end` are there and of the same text as the last.
+    /// How many of the `most` inputs before input `end` exist and belong to the sequence of the
+    /// last.
     fn reach(&self, end: usize, most: usize) -> usize {
         for n in 0..most {
             match (end - 1 - n).checked_sub(self.sizes.before()) {
-                Some(t) if self.starts_at(t) => return n + 1,
+                Some(t) if self.starts_sequence(t) => return n + 1,
                 Some(_) => {}
-                None => return if self.window.is_some() { most } else { n },
+                None => return if self.conv_state.is_some() { most } else { n },
             }
         }
         most
     }
 
-    /// The results that input `i` is a part of, and whether it is in the next window.
+    /// The results that depend on input `i`, and whether it is in the next `conv_state`.
     fn results(&self, i: usize) -> (Range<usize>, bool) {
         let Sizes { l, .. } = self.sizes;
         let first = i.saturating_sub(self.sizes.before());
@@ -288,16 +301,17 @@ impl<T: Float> Text<'_, T> {
             if t == l {
                 return (first..l, true);
             }
-            // A text that starts with this input is its own.
-            if self.starts_at(t) && t + self.sizes.before() > i {
+            // A start at the input itself does not separate it from later results.
+            if self.starts_sequence(t) && t + self.sizes.before() > i {
                 return (first..t, false);
             }
         }
         (first..i + 1, false)
     }
 
-    /// The last inputs, `[k − 1, d]`; zeros where there is none or that of an earlier text.
-    fn next_window(&self, next: &mut [T]) {
+    /// The next `conv_state`, `[k − 1, d]`: the last inputs; zeros instead of those of an earlier
+    /// sequence.
+    fn next_state(&self, next: &mut [T]) {
         let Sizes { l, d, .. } = self.sizes;
         let before = self.sizes.before();
         let unseen = before - self.reach(l + before, before);
@@ -312,10 +326,10 @@ impl<T: Float> Text<'_, T> {
 
 /// The first `n` elements of what is left.
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
-    rest.split_off_mut(..n).expect("pieces of a tensor add up to it")
+    rest.split_off_mut(..n).expect("the blocks cover the tensor")
 }
 
-/// Rows in the wider type: as they are if they are stored in it, or in `wide`.
+/// Rows in the wider type: borrowed if they are stored in it, otherwise converted into `wide`.
 fn widened_rows<'a, T: Float>(
     rows: impl Iterator<Item = &'a [T]>,
     wide: &'a mut Vec<T::Acc>,
@@ -333,7 +347,7 @@ vectorized! {
     /// `sums += Σ taps[i] ⊙ rows[i]`
     fn add_taps<I: Isa, A: Real>(sums: &mut [A], taps: &[&[A]], rows: &[&[A]]) {
         let n = sums.len();
-        // Four at a time: Mamba's. The order of the sum is the same.
+        // Four taps, as in Mamba, in one pass. The order of the sum is the same.
         if let ([a, b, c, d], [p, q, r, s]) = (taps, rows) {
             let [a, b, c, d, p, q, r, s] = [a, b, c, d, p, q, r, s].map(|x| &x[..n]);
             for (i, sum) in sums.iter_mut().enumerate() {

@@ -1,18 +1,19 @@
-// The gradient of an input per invocation: weight[j]·g[t] of every result t it was tap j of, and that of
-// its place in the next window. Inputs are numbered as time runs through them: the k − 1 of the window, if
-// p.window, and then those of x.
+// The gradient of one input per invocation: the sum of weight[j]·g[t] over the results t in which
+// it was multiplied by tap j, plus its gradient in the next conv_state. Inputs are numbered in the
+// order of time: the k − 1 of conv_state, if p.conv_state, and then those of x.
 @group(0) @binding(0) var<storage, read> g: array<f32>; // [b, l, d]
 @group(0) @binding(1) var<storage, read> weight: array<Elem>; // [d, k]
-@group(0) @binding(2) var<storage, read> starts: array<u32>; // [b, l], if p.starts
+@group(0) @binding(2) var<storage, read> seq_start: array<u32>; // [b, l], if p.seq_start
 @group(0) @binding(3) var<storage, read> dnext: array<Elem>; // [b, k − 1, d]
 @group(0) @binding(4) var<storage, read_write> dx: array<Elem>; // [b, l, d]
-@group(0) @binding(5) var<storage, read_write> dwindow: array<Elem>; // [b, k − 1, d], if p.window
+// [b, k − 1, d], if p.conv_state
+@group(0) @binding(5) var<storage, read_write> dconv_state: array<Elem>;
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(index: u32) {
     let before = p.k - 1u;
-    // Inputs that have no gradient, and the others.
-    let skipped = select(before, 0u, p.window == 1u);
+    // Inputs without and with a gradient.
+    let skipped = select(before, 0u, p.conv_state == 1u);
     let count = p.l + before - skipped;
     let c = index % p.d;
     let i = index / p.d % count + skipped;
@@ -24,9 +25,9 @@ fn element(index: u32) {
             sum += f32(dnext[(b * before + i - p.l) * p.d + c]);
             break;
         }
-        // A text that starts with this input is its own.
-        if p.starts == 1u && t + before > i {
-            if starts[b * p.l + t] != 0u {
+        // A start at the input itself does not separate it from later results.
+        if p.seq_start == 1u && t + before > i {
+            if seq_start[b * p.l + t] != 0u {
                 break;
             }
         }
@@ -35,6 +36,6 @@ fn element(index: u32) {
     if i >= before {
         dx[(b * p.l + i - before) * p.d + c] = Elem(sum);
     } else {
-        dwindow[(b * before + i) * p.d + c] = Elem(sum);
+        dconv_state[(b * before + i) * p.d + c] = Elem(sum);
     }
 }

@@ -1,5 +1,5 @@
-// y = φ(pre): an invocation computes p.steps results of a channel and, behind the last, the next window.
-// Neighbours have neighbouring channels.
+// y = φ(pre): an invocation computes p.steps results of a channel and, after the last, the next
+// conv_state. Neighbouring invocations have neighbouring channels.
 @group(0) @binding(5) var<storage, read_write> y: array<Elem>; // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> next: array<Elem>; // [b, k − 1, d]
 
@@ -20,10 +20,10 @@ fn element(i: u32) {
     let before = p.k - 1u;
     let unseen = before - reach(b, p.l + before, before);
     for (var j = 0u; j < before; j++) {
-        var kept = 0.0;
+        var last = 0.0;
         if j >= unseen {
-            kept = input(b, p.l + j, c);
+            last = input(b, p.l + j, c);
         }
-        next[(b * before + j) * p.d + c] = Elem(kept);
+        next[(b * before + j) * p.d + c] = Elem(last);
     }
 }

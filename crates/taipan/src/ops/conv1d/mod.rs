@@ -1,12 +1,13 @@
-//! Causal depthwise convolution along time, in pieces of a text or over several texts in a row.
+//! Causal depthwise convolution along time, with a state for streaming and packed sequences.
 //!
-//! Inputs are numbered as time runs through them, those of the window before those of `x`: with
-//! `before = k − 1`, input `i` is row `i` of the window, or row `i − before` of `x`. So `y[t]` is made of
-//! tap `j` times input `t + j`, for `j < k`, and the next window is inputs `l` and on.
+//! Inputs are numbered in the order of time, those of `conv_state` before those of `x`: with
+//! `before = k − 1`, input `i` is row `i` of `conv_state`, or row `i − before` of `x`. So `y[t]` is
+//! the sum over `j < k` of tap `j` times input `t + j`, and the next `conv_state` has the inputs
+//! from `l` on.
 
 mod cpu;
 
-use self::cpu::{Grads, Texts};
+use self::cpu::{ConvInputs, Grads};
 use super::function::{Activation, Function};
 use super::reduce::Folding;
 use crate::DType;
@@ -21,42 +22,44 @@ use crate::tensor::Tensor;
 
 const OP: &str = "causal_conv1d";
 
-/// What [`causal_conv1d`] computes; [`CausalConv1d::new`] has the two tensors it cannot do without.
+/// The arguments of [`causal_conv1d`]; [`CausalConv1d::new`] takes the two required tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct CausalConv1d<'a> {
-    /// `[b, l, d]`: of each batch entry, `l` inputs of `d` channels.
+    /// `[b, l, d]`: `l` inputs of `d` channels for each row of the batch.
     pub x: &'a Tensor,
-    /// `[d, k]`: of each channel, `k` taps, the last for the newest input.
+    /// `[d, k]`: `k` taps for each channel, the last for the newest input.
     pub weight: &'a Tensor,
     /// `[d]`
     pub bias: Option<&'a Tensor>,
-    /// `[b, k−1, d]`: the inputs before `x`; zeros when absent.
-    pub window: Option<&'a Tensor>,
-    /// `[b, l]`, u32: not 0 where a new text starts. Nothing before that is seen from there on.
-    pub starts: Option<&'a Tensor>,
+    /// `[b, k−1, d]`: the inputs before `x`; zeros if absent.
+    pub conv_state: Option<&'a Tensor>,
+    /// `[b, l]`, u32, for packed sequences: not 0 at the first input of each sequence. Earlier
+    /// inputs count as zeros from there on.
+    pub seq_start: Option<&'a Tensor>,
     /// Applied to the sums.
     pub activation: Activation,
 }
 
 impl<'a> CausalConv1d<'a> {
-    /// Without bias, window, starts and activation.
+    /// Without optional tensors and without activation.
     pub fn new(x: &'a Tensor, weight: &'a Tensor) -> CausalConv1d<'a> {
         let activation = Activation::None;
-        CausalConv1d { x, weight, bias: None, window: None, starts: None, activation }
+        CausalConv1d { x, weight, bias: None, conv_state: None, seq_start: None, activation }
     }
 }
 
 /// Causal depthwise convolution: `y[b,t,c] = φ(bias[c] + Σⱼ weight[c,j]·x[b, t−k+1+j, c])`.
 ///
-/// Returns `y`, `[b, l, d]`, and the window for what follows, `[b, k−1, d]`: the last inputs of
-/// `window` and `x`. With it, a text can come in pieces of any length, one input at a time if need be.
+/// Returns `y`, `[b, l, d]`, and the next `conv_state`, `[b, k−1, d]`: the last inputs of
+/// `conv_state` and `x`. With it, a sequence can be processed in several calls, down to one input
+/// at a time.
 ///
-/// Several texts can stand in one row, one behind the other: `starts` says where each begins, and
-/// inputs of the one before count as zeros then, those of the window included. In the new window, too,
-/// they are zeros.
+/// A row may contain several packed sequences: `seq_start` marks the first input of each. For each
+/// sequence, inputs of earlier ones count as zeros, including those of `conv_state`, and so they do
+/// in the next `conv_state`.
 ///
-/// Float tensors have the same type. Sums are kept in f32 (f64 for f64), and each result is rounded
-/// once. Backward keeps the inputs and computes the sums again.
+/// Float tensors have the same type. Sums are accumulated in f32 (f64 for f64), and each result is
+/// rounded once. The inputs are saved for backward, which recomputes the sums.
 ///
 /// ```
 /// use taipan::{CausalConv1d, Device, Tensor, causal_conv1d};
@@ -66,37 +69,37 @@ impl<'a> CausalConv1d<'a> {
 /// let (y, _) = causal_conv1d(&CausalConv1d::new(&x, &weight))?;
 /// assert_eq!(y.read_blocking::<f32>()?, [1.0, 12.0, 23.0, 34.0]);
 ///
-/// // The same in two pieces.
+/// // The same in two calls.
 /// let (first, rest) = (x.slice(1, 0..1)?, x.slice(1, 1..4)?);
-/// let (_, window) = causal_conv1d(&CausalConv1d::new(&first, &weight))?;
-/// let rest = CausalConv1d { window: Some(&window), ..CausalConv1d::new(&rest, &weight) };
+/// let (_, conv_state) = causal_conv1d(&CausalConv1d::new(&first, &weight))?;
+/// let rest = CausalConv1d { conv_state: Some(&conv_state), ..CausalConv1d::new(&rest, &weight) };
 /// let (y, _) = causal_conv1d(&rest)?;
 /// assert_eq!(y.read_blocking::<f32>()?, [12.0, 23.0, 34.0]);
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn causal_conv1d(conv: &CausalConv1d) -> Result<(Tensor, Tensor)> {
-    let &CausalConv1d { x, weight, bias, window, starts, activation } = conv;
+    let &CausalConv1d { x, weight, bias, conv_state, seq_start, activation } = conv;
     let mut inputs = vec![x, weight];
-    let [bias, window, starts] = [bias, window, starts].map(|input| {
+    let [bias, conv_state, seq_start] = [bias, conv_state, seq_start].map(|input| {
         inputs.extend(input);
         input.map(|_| inputs.len() - 1)
     });
-    let op = Conv1d { function: activation.into(), bias, window, starts };
+    let op = Conv1d { function: activation.into(), bias, conv_state, seq_start };
     let mut results = apply(op, &inputs)?.into_iter();
     let mut next = || results.next().expect("the convolution has two results");
     Ok((next(), next()))
 }
 
-/// Inputs are `x`, `weight`, and what is there of the others, at these places.
+/// Inputs are `x`, `weight`, and the optional tensors that are given, at these indices.
 #[derive(Clone, Copy)]
 struct Conv1d {
     function: Function,
     bias: Option<usize>,
-    window: Option<usize>,
-    starts: Option<usize>,
+    conv_state: Option<usize>,
+    seq_start: Option<usize>,
 }
 
-/// Batch entries, inputs of each, channels, taps.
+/// Rows of the batch, inputs of each, channels, taps.
 #[derive(Clone, Copy)]
 struct Sizes {
     b: usize,
@@ -113,26 +116,26 @@ impl Sizes {
         Sizes { b: *b, l: *l, d: *d, k: *k }
     }
 
-    /// Inputs that the first result reaches back to.
+    /// The number of inputs before `x`.
     fn before(self) -> usize {
         self.k - 1
     }
 }
 
 impl Op for Conv1d {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
-    /// With `pre` the sums, computed again, and `g = dy ⊙ φ'(pre)`: each input gets `weight[j]·g[t]` of
-    /// every result it was tap `j` of, and the gradient of its place in the new window;
-    /// `dweight[c,j] = Σ g[t]·(input t + j)`, `dbias = Σ g`.
+    /// With `pre` the recomputed sums and `g = dy ⊙ φ'(pre)`: the gradient of an input is the sum
+    /// of `weight[j]·g[t]` over the results `t` in which it was multiplied by tap `j`, plus its
+    /// gradient in the next `conv_state`; `dweight[c,j] = Σ g[t]·(input t + j)`, `dbias = Σ g`.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let inputs = (0..saved.specs.len()).map(|i| saved.input(i));
         let inputs: Vec<&Tensor> = inputs.chain(dys).collect();
         let mut grads = run(&Conv1dGrad(*self), &inputs)?.into_iter().map(Some);
         Ok((0..saved.specs.len())
-            .map(|i| if Some(i) == self.starts { None } else { grads.next().flatten() })
+            .map(|i| if Some(i) == self.seq_start { None } else { grads.next().flatten() })
             .collect())
     }
 }
@@ -167,13 +170,13 @@ impl Kernel for Conv1d {
             bias.dtype().ensure(x.dtype(), OP, "bias")?;
         }
         let next = Spec::new(OP, &[b, k - 1, d], x.dtype())?;
-        if let Some(window) = self.window.map(|i| inputs[i]) {
-            ensure_shape("the window", window, next.shape())?;
-            window.dtype().ensure(x.dtype(), OP, "the window")?;
+        if let Some(conv_state) = self.conv_state.map(|i| inputs[i]) {
+            ensure_shape("conv_state", conv_state, next.shape())?;
+            conv_state.dtype().ensure(x.dtype(), OP, "conv_state")?;
         }
-        if let Some(starts) = self.starts.map(|i| inputs[i]) {
-            ensure_shape("starts", starts, &[b, l])?;
-            starts.dtype().ensure(DType::U32, OP, "starts")?;
+        if let Some(seq_start) = self.seq_start.map(|i| inputs[i]) {
+            ensure_shape("seq_start", seq_start, &[b, l])?;
+            seq_start.dtype().ensure(DType::U32, OP, "seq_start")?;
         }
         Ok(vec![x.clone(), next])
     }
@@ -181,7 +184,8 @@ impl Kernel for Conv1d {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [y, next] = outputs else { unreachable!("two results") };
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            self.texts::<T>(inputs).forward(self.function, y.of_mut(), next.of_mut())
+            let (y, next) = (y.as_mut_slice(), next.as_mut_slice());
+            self.inputs_of::<T>(inputs).forward(self.function, y, next)
         });
         Ok(())
     }
@@ -200,8 +204,8 @@ impl Kernel for Conv1d {
     }
 }
 
-/// `dx`, `dweight`, and `dbias` and `dwindow` if these are there; from the inputs and the gradients of
-/// both results.
+/// `dx`, `dweight` and, if they exist, `dbias` and `dconv_state`; from the inputs and the gradients
+/// of both results.
 struct Conv1dGrad(Conv1d);
 
 impl Kernel for Conv1dGrad {
@@ -209,38 +213,39 @@ impl Kernel for Conv1dGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let others = [self.0.bias, self.0.window].into_iter().flatten();
+        let others = [self.0.bias, self.0.conv_state].into_iter().flatten();
         Ok([0, 1].into_iter().chain(others).map(|i| inputs[i].clone()).collect())
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
         let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
-        let (dbias, dwindow) = others.split_at_mut(self.0.bias.is_some() as usize);
+        let (dbias, dconv_state) = others.split_at_mut(self.0.bias.is_some() as usize);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            self.0.texts::<T>(inputs).backward(self.0.function, [dy.of(), dnext.of()], Grads {
-                dx: dx.of_mut(),
-                dweight: dweight.of_mut(),
-                dbias: dbias.first_mut().map(|dbias| dbias.of_mut()),
-                dwindow: dwindow.first_mut().map_or(&mut [], |dwindow| dwindow.of_mut()),
+            let dys = [dy.as_slice(), dnext.as_slice()];
+            self.0.inputs_of::<T>(inputs).backward(self.0.function, dys, Grads {
+                dx: dx.as_mut_slice(),
+                dweight: dweight.as_mut_slice(),
+                dbias: dbias.first_mut().map(|dbias| dbias.as_mut_slice()),
+                dconv_state: dconv_state.first_mut().map_or(&mut [], |view| view.as_mut_slice()),
             })
         })
     }
 
-    /// First `g` and, for blocks of time, the parts of `dweight` and `dbias`; then the sums of the
-    /// parts; then `dx` and `dwindow`.
+    /// First `g` and, for blocks of time, partial sums of `dweight` and `dbias`; then their sums;
+    /// then `dx` and `dconv_state`.
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
         let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
         let Sizes { b, d, k, .. } = Sizes::of(inputs[0].spec, inputs[1].spec);
         let elem = dx.spec.dtype();
         let dbias = self.0.bias.map(|_| &others[0]);
-        let dwindow = self.0.window.and(others.last());
+        let dconv_state = self.0.conv_state.and(others.last());
         let params = self.0.params(inputs, PARTIAL_STEPS);
         let bindings = self.0.bindings(inputs);
         let g = gpu.scratch(OP, 4 * dy.spec.len())?;
@@ -251,37 +256,40 @@ impl Kernel for Conv1dGrad {
             }
         } else {
             let blocks = b * params.blocks as usize;
-            // [blocks, d, k] and, where a binding may begin, [blocks, d].
+            // [blocks, d, k] and, at the alignment of bindings, [blocks, d].
             let at = (4 * blocks * d * k).next_multiple_of(256);
             let partial = gpu.scratch(OP, at + 4 * blocks * d)?;
-            let [x, weight, bias, window, starts] = bindings;
+            let [x, weight, bias, conv_state, seq_start] = bindings;
             gpu.launch(Launch {
                 name: OP,
                 program: partial_program(self.0.function, elem),
                 params: ConvParams { dbias: (at / 4) as u32, ..params },
-                inputs: &[x, weight, bias, window, starts, dy.data.all()],
+                inputs: &[x, weight, bias, conv_state, seq_start, dy.data.all()],
                 outputs: &[g.all(), partial.all()],
                 groups: (params.len as usize).div_ceil(GROUP),
                 work: 2 * dx.spec.len() as u64 * k as u64,
             })?;
             let sum = Folding::sum(OP, DType::F32, elem);
-            let part = partial.all().part(0..blocks * d * k, 4);
-            sum.launch(gpu, part, [1, blocks, d * k], dweight.data.all())?;
+            let window = partial.all().window(0..blocks * d * k, 4);
+            sum.launch(gpu, window, [1, blocks, d * k], dweight.data.all())?;
             if let Some(dbias) = dbias {
-                let part = partial.all().part(at / 4..at / 4 + blocks * d, 4);
-                sum.launch(gpu, part, [1, blocks, d], dbias.data.all())?;
+                let window = partial.all().window(at / 4..at / 4 + blocks * d, 4);
+                sum.launch(gpu, window, [1, blocks, d], dbias.data.all())?;
             }
         }
 
-        let no_window = gpu.scratch(OP, 0)?;
-        let len = dx.spec.len() + dwindow.map_or(0, |dwindow| dwindow.spec.len());
-        let [_, weight, _, _, starts] = bindings;
+        let no_state = gpu.scratch(OP, 0)?;
+        let len = dx.spec.len() + dconv_state.map_or(0, |dconv_state| dconv_state.spec.len());
+        let [_, weight, _, _, seq_start] = bindings;
         gpu.launch(Launch {
             name: OP,
             program: input_program(elem),
             params: ConvParams { len: len as u32, ..params },
-            inputs: &[g.all(), weight, starts, dnext.data.all()],
-            outputs: &[dx.data.all(), dwindow.map_or(&no_window, |dwindow| dwindow.data).all()],
+            inputs: &[g.all(), weight, seq_start, dnext.data.all()],
+            outputs: &[
+                dx.data.all(),
+                dconv_state.map_or(&no_state, |dconv_state| dconv_state.data).all(),
+            ],
             groups: len.div_ceil(GROUP),
             work: len as u64 * k as u64,
         })
@@ -289,12 +297,12 @@ impl Kernel for Conv1dGrad {
 }
 
 impl Conv1d {
-    /// The inputs of all batch entries.
-    fn texts<'a, T: Float>(&self, inputs: &[View<'a, &'a CpuBuffer>]) -> Texts<'a, T> {
+    /// The inputs of all rows of the batch.
+    fn inputs_of<'a, T: Float>(&self, inputs: &[View<'a, &'a CpuBuffer>]) -> ConvInputs<'a, T> {
         let sizes = Sizes::of(inputs[0].spec, inputs[1].spec);
         let wide = |view: &View<'a, &'a CpuBuffer>| {
             let mut wide = vec![T::Acc::ZERO; view.spec.len()];
-            T::widen(view.of::<T>(), &mut wide);
+            T::widen(view.as_slice::<T>(), &mut wide);
             wide
         };
         let weight = wide(&inputs[1]);
@@ -304,31 +312,31 @@ impl Conv1d {
                 taps[j * sizes.d + c] = *tap;
             }
         }
-        Texts {
+        ConvInputs {
             sizes,
-            x: inputs[0].of(),
+            x: inputs[0].as_slice(),
             taps,
             bias: self.bias.map(|i| wide(&inputs[i])),
-            window: self.window.map(|i| inputs[i].of()),
-            starts: self.starts.map(|i| inputs[i].of()),
+            conv_state: self.conv_state.map(|i| inputs[i].as_slice()),
+            seq_start: self.seq_start.map(|i| inputs[i].as_slice()),
         }
     }
 
     fn params(&self, inputs: &[View<&GpuBuffer>], steps: usize) -> ConvParams {
         let Sizes { b, l, d, k } = Sizes::of(inputs[0].spec, inputs[1].spec);
-        let steps = steps.min(MOST_LOOPS / k).max(1);
-        // An entry without inputs still has a window.
+        let steps = steps.min(MAX_ITERATIONS / k).max(1);
+        // A row without inputs still has a `conv_state`.
         let blocks = l.div_ceil(steps).max(1);
         let [len, l, d, k, blocks, steps] =
             [b * blocks * d, l, d, k, blocks, steps].map(|x| x as u32);
-        let [bias, window, starts] =
-            [self.bias, self.window, self.starts].map(|slot| slot.is_some() as u32);
-        ConvParams { len, l, d, k, blocks, steps, bias, window, starts, dbias: 0 }
+        let [bias, conv_state, seq_start] =
+            [self.bias, self.conv_state, self.seq_start].map(|slot| slot.is_some() as u32);
+        ConvParams { len, l, d, k, blocks, steps, bias, conv_state, seq_start, dbias: 0 }
     }
 
-    /// `x`, `weight`, `bias`, `window`, `starts`; another in the place of what is not there.
+    /// `x`, `weight`, `bias`, `conv_state`, `seq_start`; `x` in place of absent tensors.
     fn bindings<'a>(&self, inputs: &[View<'a, &'a GpuBuffer>]) -> [Binding<'a>; 5] {
-        [Some(0), Some(1), self.bias, self.window, self.starts]
+        [Some(0), Some(1), self.bias, self.conv_state, self.seq_start]
             .map(|slot| inputs[slot.unwrap_or(0)].data.all())
     }
 }
@@ -342,29 +350,29 @@ params! {
         blocks: u32,
         steps: u32,
         bias: u32,
-        window: u32,
-        starts: u32,
+        conv_state: u32,
+        seq_start: u32,
         dbias: u32,
     }
 }
 
-/// Results of one channel that an invocation computes, if the taps are not too many.
+/// Results of one channel that an invocation computes, unless there are too many taps.
 const STEPS: usize = 4;
 
-/// The same for an invocation that also sums its parts of `dweight` and `dbias`.
+/// The same for an invocation that also computes partial sums of `dweight` and `dbias`.
 const PARTIAL_STEPS: usize = 64;
 
-/// Taps times results, for an invocation: Mesa's llvmpipe ends loops after 65535 rounds, all loops of a
-/// kernel taken together.
-const MOST_LOOPS: usize = 1 << 14;
+/// The limit of taps times results of an invocation: Mesa's llvmpipe ends loops after 65535
+/// iterations, counted over all loops of a kernel.
+const MAX_ITERATIONS: usize = 1 << 14;
 
 fn value_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("text.wgsl"), include_str!("forward.wgsl"), ELEMENTS];
+    let source = [include_str!("packed_sequences.wgsl"), include_str!("forward.wgsl"), ELEMENTS];
     function.program::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn partial_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("text.wgsl"), include_str!("partial.wgsl"), ELEMENTS];
+    let source = [include_str!("packed_sequences.wgsl"), include_str!("partial.wgsl"), ELEMENTS];
     function.program::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 

@@ -1,5 +1,5 @@
-// g = dy ⊙ φ'(pre) for p.steps results of a channel per invocation, and over these the sums that are its
-// part of dweight and dbias. Neighbours have neighbouring channels.
+// g = dy ⊙ φ'(pre) for p.steps results of a channel per invocation, and the partial sums of dweight
+// and dbias over these. Neighbouring invocations have neighbouring channels.
 @group(0) @binding(5) var<storage, read> dy: array<Elem>; // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> g: array<f32>; // [b, l, d]
 // [b·blocks, d, k] and, from p.dbias on, [b·blocks, d]

@@ -3,11 +3,11 @@
 //! With `pre = x·w + bias`, `y = φ(pre)` and `grad_pre = dy ⊙ φ'(pre)`:
 //! `dx = grad_pre·wᵀ`, `dw = xᵀ·grad_pre`, `dbias` is `grad_pre` summed over its rows.
 //!
-//! On the CPU `grad_pre` gets no memory of its own. Where sums have the type of the elements and nobody
-//! else holds what was kept, it takes that one's place, in one pass. Otherwise each product computes
-//! it while packing its operand: then it is not rounded to the smaller type, either. On a GPU it is
-//! computed once, in f32, or by the product if that is as fast. On both, `dbias` is summed from what
-//! was packed, or staged, for `dw`.
+//! On the CPU `grad_pre` needs no memory of its own. If sums have the type of the elements and the
+//! saved tensor is not shared, it overwrites the saved tensor, in one pass. Otherwise each product
+//! computes it while packing its operand, without rounding it to the smaller type. On a GPU it is
+//! computed once, in f32, or inside the product if that is as fast. On both, `dbias` is summed from
+//! the tiles that are loaded for `dw`.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use super::gpu::{self, Fused, Side, Stored};
 use super::{Layout, OP, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
-use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, ask_ahead, gemm};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, gemm, prefetch_lines};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::GpuBuffer;
@@ -31,16 +31,16 @@ use crate::spec::Spec;
 use crate::tensor::{Storage, Tensor};
 use crate::{DType, Device};
 
-/// Everything the three gradients have in common.
+/// What the three gradients have in common.
 pub(super) struct Backward<'a> {
     layout: Layout,
     function: Function,
     sizes: Sizes,
-    /// Of `x`, `w` and perhaps `bias`.
+    /// Of `x`, `w` and, if there is one, `bias`.
     specs: &'a [Spec],
     dy: Tensor,
-    /// What `φ'` is computed from, if anything: `y` or `pre`.
-    kept: Option<Tensor>,
+    /// What `φ'` is computed from: `y`, `pre` or nothing.
+    saved: Option<Tensor>,
 }
 
 impl<'a> Backward<'a> {
@@ -48,18 +48,18 @@ impl<'a> Backward<'a> {
         op: &Linear,
         specs: &'a [Spec],
         dy: &Tensor,
-        kept: Option<Tensor>,
+        saved: Option<Tensor>,
         products: usize,
     ) -> Result<Self> {
         let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
-        let (dy, kept) = match kept {
-            Some(kept) => {
+        let (dy, saved) = match saved {
+            Some(saved) => {
                 let in_product = products == 1 && sizes.k <= gpu::FEW;
-                grad_pre(kept, dy, op.function, in_product)?
+                grad_pre(saved, dy, op.function, in_product)?
             }
             None => (dy.detached(), None),
         };
-        Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, kept })
+        Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, saved })
     }
 
     pub(super) fn dx(&self, w: &Tensor) -> Result<Tensor> {
@@ -73,7 +73,7 @@ impl<'a> Backward<'a> {
         let Self { layout, function, sizes, .. } = *self;
         let mut results = vec![self.specs[1].clone()];
         if bias && (sizes.k == 0 || sizes.n == 0 || sizes.entries == 0) {
-            // No product is there to take the sums along.
+            // There is no product whose tiles the bias could be summed from.
             return Ok((
                 run_one(&WeightGrad { layout, function, sizes, results }, &self.inputs(x))?,
                 Some(self.dbias()?),
@@ -94,7 +94,7 @@ impl<'a> Backward<'a> {
 
     /// What `grad_pre` is computed from.
     fn upstream(&self) -> impl Iterator<Item = &Tensor> {
-        [&self.dy].into_iter().chain(&self.kept)
+        [&self.dy].into_iter().chain(&self.saved)
     }
 
     fn inputs<'b>(&'b self, other: &'b Tensor) -> Vec<&'b Tensor> {
@@ -102,51 +102,51 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// `grad_pre` in place of `dy`. Or `dy` and `kept` as they are, for the products to compute it from:
-/// on a GPU if they do it as well, on the CPU if it cannot overwrite `kept`.
+/// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that
+/// is as fast, on the CPU if `saved` cannot be overwritten.
 fn grad_pre(
-    kept: Tensor,
+    saved: Tensor,
     dy: &Tensor,
     function: Function,
     in_product: bool,
 ) -> Result<(Tensor, Option<Tensor>)> {
-    match (&kept.storage, &dy.storage, dy.device()) {
-        (Storage::Gpu(kept_buffer), Storage::Gpu(dy_buffer), Device::Gpu(gpu)) => {
+    match (&saved.storage, &dy.storage, dy.device()) {
+        (Storage::Gpu(saved_buffer), Storage::Gpu(dy_buffer), Device::Gpu(gpu)) => {
             if in_product {
-                return Ok((dy.detached(), Some(kept)));
+                return Ok((dy.detached(), Some(saved)));
             }
             let spec = dy.spec.with_dtype(OP, DType::F32)?;
             let buffer = gpu.scratch(OP, spec.bytes())?;
             let inputs = [
                 &View { spec: &dy.spec, data: &**dy_buffer },
-                &View { spec: &kept.spec, data: &**kept_buffer },
+                &View { spec: &saved.spec, data: &**saved_buffer },
             ];
             let out = View { spec: &spec, data: &buffer };
-            gpu.part(OP, "grad_pre", || grad_on_gpu(OP, gpu, function, inputs, &out))?;
+            gpu.span(OP, "grad_pre", || grad_on_gpu(OP, gpu, function, inputs, &out))?;
             Ok((Tensor::of(spec, Storage::Gpu(Arc::new(buffer))), None))
         }
-        _ => Ok(match overwrite(kept, dy, function) {
+        _ => Ok(match overwrite(saved, dy, function) {
             Ok(grad_pre) => (grad_pre, None),
-            Err(kept) => (dy.detached(), Some(kept)),
+            Err(saved) => (dy.detached(), Some(saved)),
         }),
     }
 }
 
-/// `kept` overwritten with `dy ⊙ φ'`; or `kept` as it was, if that would lose digits or somebody
-/// else sees it.
+/// `saved` overwritten with `dy ⊙ φ'`; or `saved` unchanged, if that would lose digits or its
+/// memory is shared.
 fn overwrite(
-    mut kept: Tensor,
+    mut saved: Tensor,
     dy: &Tensor,
     function: Function,
 ) -> std::result::Result<Tensor, Tensor> {
-    let (Storage::Cpu(buffer), Storage::Cpu(dy)) = (&mut kept.storage, &dy.storage) else {
-        return Err(kept);
+    let (Storage::Cpu(buffer), Storage::Cpu(dy)) = (&mut saved.storage, &dy.storage) else {
+        return Err(saved);
     };
-    let Some(buffer) = Arc::get_mut(buffer) else { return Err(kept) };
-    with_dtype!(kept.spec.dtype(), T: Float => {
-        let wide = (T::as_acc_mut(buffer.of_mut::<T>()), T::as_acc(dy.of::<T>()));
-        let (Some(values), Some(dy)) = wide else { return Err(kept) };
-        let piece = |start: usize, values: &mut [_]| {
+    let Some(buffer) = Arc::get_mut(buffer) else { return Err(saved) };
+    with_dtype!(saved.spec.dtype(), T: Float => {
+        let wide = (T::as_acc_mut(buffer.as_mut_slice::<T>()), T::as_acc(dy.as_slice::<T>()));
+        let (Some(values), Some(dy)) = wide else { return Err(saved) };
+        let gradient = |start: usize, values: &mut [_]| {
             const BLOCK: usize = 1024;
             let mut block = [<T as Float>::Acc::ZERO; BLOCK];
             for (i, values) in values.chunks_mut(BLOCK).enumerate() {
@@ -155,21 +155,21 @@ fn overwrite(
                 function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
             }
         };
-        Device::Cpu.part(OP, "grad_pre", || for_pieces(values, GRAIN, piece));
+        Device::Cpu.span(OP, "grad_pre", || for_chunks(values, GRAIN, gradient));
     });
-    Ok(kept)
+    Ok(saved)
 }
 
 /// `grad_pre` of one batch entry, `[m, n]`; a line is a row.
 struct GradPre<'a, T> {
     function: Function,
     dy: &'a [T],
-    kept: Option<&'a [T]>,
+    saved: Option<&'a [T]>,
     n: usize,
 }
 
 impl<'a, T: Float> GradPre<'a, T> {
-    /// From the inputs `dy` and perhaps what was kept.
+    /// From the inputs `dy` and, if there is one, the saved tensor.
     fn new(
         function: Function,
         sizes: Sizes,
@@ -177,8 +177,8 @@ impl<'a, T: Float> GradPre<'a, T> {
         entry: usize,
     ) -> Self {
         let Sizes { m, n, .. } = sizes;
-        let part = |view: &View<'a, &'a CpuBuffer>| &view.of::<T>()[entry * m * n..][..m * n];
-        Self { function, dy: part(&inputs[0]), kept: inputs.get(1).map(part), n }
+        let own = |view: &View<'a, &'a CpuBuffer>| &view.as_slice::<T>()[entry * m * n..][..m * n];
+        Self { function, dy: own(&inputs[0]), saved: inputs.get(1).map(own), n }
     }
 }
 
@@ -186,24 +186,24 @@ impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
         let at = line * self.n + from..line * self.n + from + buffer.len();
         let dy = &self.dy[at.clone()];
-        ask_ahead(self.dy, at.start, self.n, at.len());
-        let Some(kept) = self.kept else {
+        prefetch_lines(self.dy, at.start, self.n, at.len());
+        let Some(saved) = self.saved else {
             return widened(dy, buffer); // φ' is 1
         };
-        ask_ahead(kept, at.start, self.n, at.len());
+        prefetch_lines(saved, at.start, self.n, at.len());
         const BLOCK: usize = 512;
-        let [mut wide_dy, mut wide_kept] = [[T::Acc::ZERO; BLOCK]; 2];
-        let inputs = dy.chunks(BLOCK).zip(kept[at].chunks(BLOCK));
-        for ((dy, kept), out) in inputs.zip(buffer.chunks_mut(BLOCK)) {
+        let [mut wide_dy, mut wide_saved] = [[T::Acc::ZERO; BLOCK]; 2];
+        let inputs = dy.chunks(BLOCK).zip(saved[at].chunks(BLOCK));
+        for ((dy, saved), out) in inputs.zip(buffer.chunks_mut(BLOCK)) {
             let dy = widened(dy, &mut wide_dy[..out.len()]);
-            let kept = widened(kept, &mut wide_kept[..out.len()]);
-            self.function.gradient(kept, dy, out);
+            let saved = widened(saved, &mut wide_saved[..out.len()]);
+            self.function.gradient(saved, dy, out);
         }
         buffer
     }
 }
 
-/// `dx = grad_pre·wᵀ`; inputs `w`, `dy` and perhaps what was kept.
+/// `dx = grad_pre·wᵀ`; inputs `w`, `dy` and, if there is one, the saved tensor.
 struct InputGrad {
     layout: Layout,
     function: Function,
@@ -216,7 +216,7 @@ impl Kernel for InputGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "dx"
     }
 
@@ -228,13 +228,14 @@ impl Kernel for InputGrad {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.x.dtype(), T: Float => {
             outputs[0]
-                .of_mut::<T>()
+                .as_mut_slice::<T>()
                 .par_chunks_mut((m * k).max(1))
                 .enumerate()
                 .with_min_len(self.sizes.min_len())
                 .try_for_each(|(entry, dx)| {
-                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
-                    let w = self.sizes.weight(self.layout, inputs[0].of::<T>(), entry);
+                    let upstream = &inputs[1..];
+                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, upstream, entry);
+                    let w = self.sizes.weight(self.layout, inputs[0].as_slice::<T>(), entry);
                     let lines = match self.layout {
                         Layout::Kn => Lines::Lanes,
                         Layout::Nk => Lines::Depth,
@@ -267,18 +268,18 @@ impl Kernel for InputGrad {
             b: gpu::Operand { data: &inputs[0], stored },
             fused: Fused::Prologue {
                 grad_pre: Side::Left,
-                kept: inputs.get(2),
+                saved: inputs.get(2),
                 function: self.function,
                 sums: None,
             },
-            divisible: false,
+            split_k: false,
         };
         product.launch(gpu, &outputs[0])
     }
 }
 
-/// `dw = xᵀ·grad_pre` and, if `results` has a second, `dbias`; inputs `x`, `dy` and perhaps what
-/// was kept.
+/// `dw = xᵀ·grad_pre` and, if `results` has two, `dbias`; inputs `x`, `dy` and, if there is one,
+/// the saved tensor.
 struct WeightGrad {
     layout: Layout,
     function: Function,
@@ -291,7 +292,7 @@ impl Kernel for WeightGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "dw"
     }
 
@@ -303,7 +304,7 @@ impl Kernel for WeightGrad {
         let Sizes { m, k, n, .. } = self.sizes;
         with_dtype!(self.results[0].dtype(), T: Float => {
             let (dw, dbias) = outputs.split_at_mut(1);
-            let dw = dw[0].of_mut::<T>();
+            let dw = dw[0].as_mut_slice::<T>();
             if dw.is_empty() {
                 return Ok(()); // then there is no bias either: see `dw` above
             }
@@ -319,10 +320,11 @@ impl Kernel for WeightGrad {
                 .enumerate()
                 .with_min_len(self.sizes.min_len())
                 .try_for_each(|(entry, (dw, sums))| {
-                    let x = &inputs[0].of::<T>()[entry * m * k..][..m * k];
+                    let x = &inputs[0].as_slice::<T>()[entry * m * k..][..m * k];
                     let x = Dense { data: x, stride: k };
                     let x = Operand { source: &x, lines: Lines::Depth };
-                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, &inputs[1..], entry);
+                    let upstream = &inputs[1..];
+                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, upstream, entry);
                     let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
                     let (product, lane_sums) = match self.layout {
                         Layout::Kn => {
@@ -340,7 +342,7 @@ impl Kernel for WeightGrad {
             if let Some(dbias) = dbias.first_mut() {
                 let mut total = vec![<T as Float>::Acc::ZERO; n];
                 sums.chunks(n).for_each(|sums| fold::add(&mut total, sums));
-                T::narrow(&total, dbias.of_mut::<T>());
+                T::narrow(&total, dbias.as_mut_slice::<T>());
             }
             Ok(())
         })
@@ -368,17 +370,17 @@ impl Kernel for WeightGrad {
             b,
             fused: Fused::Prologue {
                 grad_pre: side,
-                kept: inputs.get(2),
+                saved: inputs.get(2),
                 function: self.function,
                 sums: outputs.get(1),
             },
-            divisible: true,
+            split_k: true,
         };
         product.launch(gpu, &outputs[0])
     }
 }
 
-/// `dbias` without a product; inputs `dy` and perhaps what was kept.
+/// `dbias` without a product; inputs `dy` and, if there is one, the saved tensor.
 struct BiasGrad {
     function: Function,
     bias: Spec,
@@ -389,7 +391,7 @@ impl Kernel for BiasGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "dbias"
     }
 
@@ -397,7 +399,7 @@ impl Kernel for BiasGrad {
         Ok(vec![self.bias.clone()])
     }
 
-    /// Strips of columns in parallel, each in blocks of rows, as the products do it.
+    /// Strips of columns in parallel, each summed in blocks of rows, as in the products.
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         const STRIP: usize = 256;
         const ROWS: usize = 512;
@@ -406,7 +408,7 @@ impl Kernel for BiasGrad {
         let sizes = Sizes { entries: 1, m: rows, k: 0, n };
         with_dtype!(self.bias.dtype(), T: Float => {
             let grad_pre = GradPre::<T>::new(self.function, sizes, inputs, 0);
-            for_pieces(outputs[0].of_mut::<T>(), STRIP, |start, dbias| {
+            for_chunks(outputs[0].as_mut_slice::<T>(), STRIP, |start, dbias| {
                 let [mut total, mut block, mut line] = [[<T as Float>::Acc::ZERO; STRIP]; 3];
                 for first in (0..rows).step_by(ROWS) {
                     block.fill(<T as Float>::Acc::ZERO);
@@ -435,11 +437,11 @@ impl Kernel for BiasGrad {
         };
         match inputs.get(1) {
             None => sum(dy),
-            Some(kept) => {
+            Some(saved) => {
                 let spec = dy.spec.with_dtype(OP, DType::F32)?;
                 let buffer = gpu.scratch(OP, spec.bytes())?;
                 let grad_pre = View { spec: &spec, data: &buffer };
-                grad_on_gpu(OP, gpu, self.function, [dy, kept], &grad_pre)?;
+                grad_on_gpu(OP, gpu, self.function, [dy, saved], &grad_pre)?;
                 sum(&grad_pre)
             }
         }

@@ -1,27 +1,29 @@
-//! The loss of a classifier whose logits are a product, which is never held whole: for a large
+//! The loss of a classifier whose logits are a product that is never materialised: for a large
 //! vocabulary it would be the largest tensor of all.
 //!
-//! The classes are cut into blocks. Forward takes the logits of each into what becomes of a row
-//! ([`Row`]). Backward computes them again, turns them into their gradients, and each block gives its
-//! own part of `dw`, and a term of `dx`.
+//! The classes are split into blocks. Forward adds the logits of each block to the state of each
+//! row ([`Row`]). Backward recomputes them and turns them into their gradients; each block gives
+//! its columns of `dw`, and a term of `dx`.
 
 use std::ops::Range;
 
-use super::gpu::{self, Fused, Part, Side, Stored};
+use super::gpu::{self, Fused, LocalTensor, Side, Stored};
 use super::{Layout, Weight};
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::gemm::{Dense, Finish, LaneSums, Lines, Operand, Product, gemm};
-use crate::cpu::threads::{GRAIN, for_pieces};
+use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Gpu, GpuBuffer, Strided, kernel_sizes};
 use crate::kernel::{CpuIo, GpuIo, Kernel, View, run};
 use crate::ops::binary::Binary;
 use crate::ops::cast::Cast;
-use crate::ops::cross_entropy::{GpuLoss, Row, ensure_targets, extras, loss_spec, scale, store};
+use crate::ops::cross_entropy::{
+    GpuLoss, Row, ensure_targets, loss_spec, saved_specs, scale, store,
+};
 use crate::ops::embedding::ensure_below;
 use crate::ops::function::Activation;
 use crate::spec::Spec;
@@ -29,21 +31,20 @@ use crate::tensor::Tensor;
 
 const OP: &str = "linear_cross_entropy";
 
-/// [`cross_entropy`](crate::cross_entropy) of the logits `x·w`, which are never held whole: beside its
-/// result this takes some blocks of at most 8 MiB (16 in f64) and, for backward, a few tensors of the size
-/// of `x`.
+/// [`cross_entropy`](crate::cross_entropy) of the logits `x·w`, which are never materialised:
+/// besides its result this takes some blocks of at most 8 MiB (16 in f64) and, for backward, a few
+/// tensors of the size of `x`.
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | `x` | `[…, k]` |
-/// | `w` | `[k, v]`, or [`Weight::nk`] `[v, k]`, such as the table of an [`embedding`](crate::embedding) |
+/// | `w` | `[k, v]`, or [`Weight::nk`] `[v, k]`, as the table of [`embedding`](crate::embedding) |
 /// | `targets` | `[…]`, of type `u32`: classes below `v`, or `ignore` |
 /// | result | `[]`, in f32, or f64 for f64 |
 ///
-/// Logits are not rounded to the type of `x` and `w`. Backward computes them again, so that together there are
-/// four products.
-/// On a GPU a `w` stored `[k, v]` is limited to what one binding holds; with [`Weight::nk`] it may be as
-/// large as a tensor can be.
+/// Logits are not rounded to the type of `x` and `w`. Backward recomputes them, so that there are
+/// four products in all. On a GPU a `w` stored as `[k, v]` is limited to the size of a binding;
+/// with [`Weight::nk`] it may be as large as a tensor can be.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, Weight, linear_cross_entropy};
@@ -66,9 +67,9 @@ pub fn linear_cross_entropy<'a>(
     apply_one(LinearCrossEntropy { layout, ignore, rows: targets.len() }, &[x, w, targets])
 }
 
-/// Elements of a block of logits, and limits to its columns: enough for a product to be fast, few enough
-/// for a block of `w` to be small. Blocks begin at multiples of `UNIT`, so that their parts of a weight
-/// begin where a binding may.
+/// Elements of a block of logits, and the limits of its columns: enough for a fast product, few
+/// enough for a small block of `w`. Blocks begin at multiples of `UNIT`, which keeps the alignment
+/// of bindings.
 const BLOCK: usize = 1 << 21;
 const COLUMNS: [usize; 2] = [256, 4096];
 const UNIT: usize = 128;
@@ -102,7 +103,7 @@ impl Sizes {
     }
 }
 
-/// Inputs `x`, `w` and `targets`; result and extras as those of `cross_entropy`.
+/// Inputs `x`, `w` and `targets`; results and saved tensors as those of `cross_entropy`.
 struct LinearCrossEntropy {
     layout: Layout,
     ignore: Option<u32>,
@@ -110,7 +111,7 @@ struct LinearCrossEntropy {
 }
 
 impl Op for LinearCrossEntropy {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
@@ -154,13 +155,13 @@ impl Kernel for LinearCrossEntropy {
         Ok(vec![loss_spec(OP, self.rows, inputs[0].dtype())?])
     }
 
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        extras(OP, self.rows, &outputs[0])
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        saved_specs(OP, self.rows, &outputs[0])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
-        let targets = inputs[2].of::<u32>();
+        let targets = inputs[2].as_slice::<u32>();
         ensure_below(OP, "target", targets, sizes.v, self.ignore)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let logits = Logits::<T>::new(self.layout, sizes, inputs);
@@ -169,9 +170,10 @@ impl Kernel for LinearCrossEntropy {
             for classes in sizes.blocks() {
                 let mut rows: Vec<_> = rows.iter_mut().zip(targets).collect();
                 let ignore = self.ignore;
-                logits.compute(classes.clone(), &mut block, &mut rows, &|(row, target), columns, logits| {
+                let first = classes.start;
+                logits.compute(classes, &mut block, &mut rows, &|(row, target), columns, logits| {
                     if Some(**target) != ignore {
-                        row.take(classes.start + columns.start, logits, **target);
+                        row.take(first + columns.start, logits, **target);
                     }
                 })?;
             }
@@ -182,7 +184,7 @@ impl Kernel for LinearCrossEntropy {
 
     fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let sizes = Sizes::new(self.layout, inputs[0].spec, inputs[1].spec);
-        // The weight is bound in blocks, so that no launch refuses too many.
+        // The weight is bound in blocks, so launches do not check the number of classes.
         kernel_sizes(OP, [sizes.v])?;
         let logits = GpuLogits { gpu, layout: self.layout, sizes, x: &inputs[0], w: &inputs[1] };
         let (ignore, targets) = (self.ignore, &inputs[2]);
@@ -196,7 +198,7 @@ impl Kernel for LinearCrossEntropy {
     }
 }
 
-/// `dx` and `dw` as far as they are needed; inputs `x`, `w`, `targets`, the extras and `dy`.
+/// `dx` and `dw`, if needed; inputs `x`, `w`, `targets`, the saved rows and count, and `dy`.
 struct LinearCrossEntropyGrad {
     layout: Layout,
     ignore: Option<u32>,
@@ -208,7 +210,7 @@ impl Kernel for LinearCrossEntropyGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
@@ -220,8 +222,8 @@ impl Kernel for LinearCrossEntropyGrad {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let [mut dx, mut dw] = self.by_need(outputs.iter_mut());
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
-            let dw = dw.as_mut().map(|dw| dw.of_mut::<T>());
-            let Some(dx) = dx.as_mut().map(|dx| dx.of_mut::<T>()) else {
+            let dw = dw.as_mut().map(|dw| dw.as_mut_slice::<T>());
+            let Some(dx) = dx.as_mut().map(|dx| dx.as_mut_slice::<T>()) else {
                 return self.on_cpu::<T>(inputs, None, dw);
             };
             // Terms are summed in the wide type.
@@ -230,9 +232,9 @@ impl Kernel for LinearCrossEntropyGrad {
                 None => {
                     let bytes = inputs[0].spec.len() * size_of::<<T as Float>::Acc>();
                     let mut sums = CpuBuffer::scratch(OP, bytes)?;
-                    self.on_cpu::<T>(inputs, Some(sums.of_mut()), dw)?;
-                    let sums = sums.of::<<T as Float>::Acc>();
-                    for_pieces(dx, GRAIN, |start, dx| T::narrow(&sums[start..][..dx.len()], dx));
+                    self.on_cpu::<T>(inputs, Some(sums.as_mut_slice()), dw)?;
+                    let sums = sums.as_slice::<<T as Float>::Acc>();
+                    for_chunks(dx, GRAIN, |start, dx| T::narrow(&sums[start..][..dx.len()], dx));
                     Ok(())
                 }
             }
@@ -248,13 +250,13 @@ impl Kernel for LinearCrossEntropyGrad {
         let logits = GpuLogits { gpu, layout: self.layout, sizes, x: &inputs[0], w: &inputs[1] };
         let (ignore, targets) = (self.ignore, &inputs[2]);
         let loss = GpuLoss { op: OP, gpu, ignore, classes: sizes.v, targets };
-        let kept = [&inputs[3], &inputs[4], &inputs[5]].map(|view| view.data.all());
-        let mut sum: Option<Part> = None;
+        let saved = [&inputs[3], &inputs[4], &inputs[5]].map(|view| view.data.all());
+        let mut sum: Option<LocalTensor> = None;
         for classes in sizes.blocks() {
             let w = logits.weight(classes.clone())?;
             let block = logits.compute(&w)?;
-            let p = Part::new(OP, gpu, block.spec.shape(), DType::F32)?;
-            loss.grad(block.view().elements(), classes.clone(), kept, p.view().elements())?;
+            let p = LocalTensor::new(OP, gpu, block.spec.shape(), DType::F32)?;
+            loss.grad(block.view().elements(), classes.clone(), saved, p.view().elements())?;
             drop(block);
             if let Some(dw) = dw {
                 logits.put_dw(&p, classes, dw)?;
@@ -264,7 +266,7 @@ impl Kernel for LinearCrossEntropyGrad {
                 sum = Some(match sum {
                     None => term,
                     Some(sum) => {
-                        let next = Part::new(OP, gpu, term.spec.shape(), DType::F32)?;
+                        let next = LocalTensor::new(OP, gpu, term.spec.shape(), DType::F32)?;
                         Binary::Add.gpu(GpuIo {
                             gpu,
                             inputs: &[sum.view(), term.view()],
@@ -301,8 +303,8 @@ impl LinearCrossEntropyGrad {
         let (Sizes { m, k, v }, ignore) = (sizes, self.ignore);
         let logits = Logits::<T>::new(self.layout, sizes, inputs);
         let mut block = logits.room()?;
-        let rows = Row::load(inputs[3].of::<T::Acc>());
-        let mut rows: Vec<_> = rows.iter().zip(inputs[2].of::<u32>()).collect();
+        let rows = Row::load(inputs[3].as_slice::<T::Acc>());
+        let mut rows: Vec<_> = rows.iter().zip(inputs[2].as_slice::<u32>()).collect();
         let scale = scale(&inputs[4], &inputs[5]);
         let mut term = CpuBuffer::scratch(OP, dx.as_ref().map_or(0, |dx| size_of_val(*dx)))?;
         for classes in sizes.blocks() {
@@ -313,7 +315,7 @@ impl LinearCrossEntropyGrad {
                     row.grad(classes.start + columns.start, p, target, scale);
                 };
             logits.compute(classes.clone(), &mut block, &mut rows, &finish)?;
-            let p = Dense { data: &block.of::<T::Acc>()[..m * n], stride: n };
+            let p = Dense { data: &block.as_slice::<T::Acc>()[..m * n], stride: n };
             if let Some(dw) = dw.as_deref_mut() {
                 let x = Operand { source: &logits.x, lines: Lines::Depth };
                 let p = Operand { source: &p, lines: Lines::Depth };
@@ -326,8 +328,9 @@ impl LinearCrossEntropyGrad {
                     Layout::Kn => {
                         let product = Product { m: k, n, k: m, left: x, right: p };
                         let mut columns = CpuBuffer::scratch(OP, k * n * size_of::<T>())?;
-                        plain::<T>(&product, columns.of_mut())?;
-                        for (dw, columns) in dw.chunks_mut(v).zip(columns.of::<T>().chunks(n)) {
+                        plain::<T>(&product, columns.as_mut_slice())?;
+                        for (dw, columns) in dw.chunks_mut(v).zip(columns.as_slice::<T>().chunks(n))
+                        {
                             dw[classes.clone()].copy_from_slice(columns);
                         }
                     }
@@ -345,9 +348,9 @@ impl LinearCrossEntropyGrad {
                 if classes.start == 0 {
                     plain::<T::Acc>(&product, dx)?;
                 } else {
-                    plain::<T::Acc>(&product, term.of_mut())?;
-                    let term = term.of::<T::Acc>();
-                    for_pieces(dx, GRAIN, |start, dx| fold::add(dx, &term[start..][..dx.len()]));
+                    plain::<T::Acc>(&product, term.as_mut_slice())?;
+                    let term = term.as_slice::<T::Acc>();
+                    for_chunks(dx, GRAIN, |start, dx| fold::add(dx, &term[start..][..dx.len()]));
                 }
             }
         }
@@ -355,12 +358,12 @@ impl LinearCrossEntropyGrad {
     }
 }
 
-/// A product and nothing else.
+/// A product without prologue or epilogue.
 fn plain<T: Float>(product: &Product<T::Acc>, out: &mut [T]) -> Result<()> {
     gemm(product, out, &mut vec![(); product.m], &|_, _, _| {}, LaneSums::None)
 }
 
-/// The logits on the CPU, of a block of classes at a time.
+/// The logits on the CPU, one block of classes at a time.
 struct Logits<'a, T> {
     layout: Layout,
     sizes: Sizes,
@@ -371,11 +374,11 @@ struct Logits<'a, T> {
 impl<'a, T: Float> Logits<'a, T> {
     /// From the inputs `x` and `w`.
     fn new(layout: Layout, sizes: Sizes, inputs: &[View<'a, &'a CpuBuffer>]) -> Self {
-        let x = Dense { data: inputs[0].of::<T>(), stride: sizes.k };
-        Logits { layout, sizes, x, w: inputs[1].of::<T>() }
+        let x = Dense { data: inputs[0].as_slice::<T>(), stride: sizes.k };
+        Logits { layout, sizes, x, w: inputs[1].as_slice::<T>() }
     }
 
-    /// Room for a block.
+    /// A buffer for a block.
     fn room(&self) -> Result<CpuBuffer> {
         let Sizes { m, v, .. } = self.sizes;
         CpuBuffer::scratch(OP, m * self.sizes.step().min(v) * size_of::<T::Acc>())
@@ -392,7 +395,7 @@ impl<'a, T: Float> Logits<'a, T> {
         }
     }
 
-    /// `finish(x·w)` of these classes, `[m, n]`, in the wide type, with an extra per row.
+    /// `finish(x·w)` of these classes, `[m, n]`, in the wide type, with data per row.
     fn compute<X: Send>(
         &self,
         classes: Range<usize>,
@@ -409,12 +412,12 @@ impl<'a, T: Float> Logits<'a, T> {
         };
         let left = Operand { source: &self.x, lines: Lines::Lanes };
         let product = Product { m, n, k, left, right: Operand { source: &w, lines } };
-        let block = &mut block.of_mut::<T::Acc>()[..m * n];
+        let block = &mut block.as_mut_slice::<T::Acc>()[..m * n];
         gemm::<T::Acc, X>(&product, block, rows, finish, LaneSums::None)
     }
 }
 
-/// The products on a GPU, of a block of classes at a time.
+/// The products on a GPU, one block of classes at a time.
 struct GpuLogits<'a> {
     gpu: &'a Gpu,
     layout: Layout,
@@ -424,29 +427,29 @@ struct GpuLogits<'a> {
 }
 
 impl GpuLogits<'_> {
-    /// The weight of these classes: rows in their place, or a copy of columns.
-    fn weight(&self, classes: Range<usize>) -> Result<Part> {
+    /// The weight of these classes: a window of its rows, or a copy of its columns.
+    fn weight(&self, classes: Range<usize>) -> Result<LocalTensor> {
         let Sizes { k, v, .. } = self.sizes;
         match self.layout {
-            Layout::Nk => Part::rows(OP, self.w, classes),
+            Layout::Nk => LocalTensor::rows(OP, self.w, classes),
             Layout::Kn => {
                 let n = classes.len();
-                let part = Part::new(OP, self.gpu, &[k, n], self.w.spec.dtype())?;
+                let columns = LocalTensor::new(OP, self.gpu, &[k, n], self.w.spec.dtype())?;
                 let copy = Strided { dims: vec![[k, v, n], [n, 1, 1]], from: classes.start, to: 0 };
-                self.gpu.copy(OP, self.w, &part.view(), copy)?;
-                Ok(part)
+                self.gpu.copy(OP, self.w, &columns.view(), copy)?;
+                Ok(columns)
             }
         }
     }
 
     /// `x·w`, `[m, n]`, in f32.
-    fn compute(&self, w: &Part) -> Result<Part> {
+    fn compute(&self, w: &LocalTensor) -> Result<LocalTensor> {
         let Sizes { m, k, .. } = self.sizes;
         let (n, stored) = match self.layout {
             Layout::Kn => (w.spec.shape()[1], Stored::AsIs),
             Layout::Nk => (w.spec.shape()[0], Stored::Transposed),
         };
-        let logits = Part::new(OP, self.gpu, &[m, n], DType::F32)?;
+        let logits = LocalTensor::new(OP, self.gpu, &[m, n], DType::F32)?;
         let function = Activation::None.into();
         let product = gpu::Product {
             op: OP,
@@ -457,20 +460,20 @@ impl GpuLogits<'_> {
             a: gpu::Operand { data: self.x, stored: Stored::AsIs },
             b: gpu::Operand { data: &w.view(), stored },
             fused: Fused::Epilogue { bias: None, function, pre: None },
-            divisible: false,
+            split_k: false,
         };
         product.launch(self.gpu, &logits.view())?;
         Ok(logits)
     }
 
     /// `p·wᵀ`, `[m, k]`, in f32.
-    fn dx(&self, p: &Part, w: &Part) -> Result<Part> {
+    fn dx(&self, p: &LocalTensor, w: &LocalTensor) -> Result<LocalTensor> {
         let Sizes { m, k, .. } = self.sizes;
         let stored = match self.layout {
             Layout::Kn => Stored::Transposed,
             Layout::Nk => Stored::AsIs,
         };
-        let dx = Part::new(OP, self.gpu, &[m, k], DType::F32)?;
+        let dx = LocalTensor::new(OP, self.gpu, &[m, k], DType::F32)?;
         let product = gpu::Product {
             op: OP,
             entries: 1,
@@ -480,45 +483,45 @@ impl GpuLogits<'_> {
             a: gpu::Operand { data: &p.view(), stored: Stored::AsIs },
             b: gpu::Operand { data: &w.view(), stored },
             fused: grad_pre(Side::Left),
-            divisible: false,
+            split_k: false,
         };
         product.launch(self.gpu, &dx.view())?;
         Ok(dx)
     }
 
-    /// `xᵀ·p` in its place in `dw`.
-    fn put_dw(&self, p: &Part, classes: Range<usize>, dw: &View<&GpuBuffer>) -> Result<()> {
+    /// Write `xᵀ·p` to the columns of `dw` of these classes.
+    fn put_dw(&self, p: &LocalTensor, classes: Range<usize>, dw: &View<&GpuBuffer>) -> Result<()> {
         let Sizes { m, k, v } = self.sizes;
         let n = classes.len();
         let p = &p.view();
-        let (a, b, side, part) = match self.layout {
+        let (a, b, side, block) = match self.layout {
             Layout::Kn => {
-                let part = Part::new(OP, self.gpu, &[k, n], dw.spec.dtype())?;
-                (self.x, p, Side::Right, part)
+                let block = LocalTensor::new(OP, self.gpu, &[k, n], dw.spec.dtype())?;
+                (self.x, p, Side::Right, block)
             }
-            Layout::Nk => (p, self.x, Side::Left, Part::rows(OP, dw, classes.clone())?),
+            Layout::Nk => (p, self.x, Side::Left, LocalTensor::rows(OP, dw, classes.clone())?),
         };
         let product = gpu::Product {
             op: OP,
             entries: 1,
-            m: part.spec.shape()[0],
-            n: part.spec.shape()[1],
+            m: block.spec.shape()[0],
+            n: block.spec.shape()[1],
             k: m,
             a: gpu::Operand { data: a, stored: Stored::Transposed },
             b: gpu::Operand { data: b, stored: Stored::AsIs },
             fused: grad_pre(side),
-            divisible: true,
+            split_k: true,
         };
-        product.launch(self.gpu, &part.view())?;
+        product.launch(self.gpu, &block.view())?;
         if self.layout == Layout::Kn {
             let copy = Strided { dims: vec![[k, n, v], [n, 1, 1]], from: 0, to: classes.start };
-            self.gpu.copy(OP, &part.view(), dw, copy)?;
+            self.gpu.copy(OP, &block.view(), dw, copy)?;
         }
         Ok(())
     }
 }
 
-/// An operand that is the gradient of logits, at hand.
+/// An operand that is the gradient of logits.
 fn grad_pre(grad_pre: Side) -> Fused<'static> {
-    Fused::Prologue { grad_pre, kept: None, function: Activation::None.into(), sums: None }
+    Fused::Prologue { grad_pre, saved: None, function: Activation::None.into(), sums: None }
 }

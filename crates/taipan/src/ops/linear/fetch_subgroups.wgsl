@@ -1,5 +1,5 @@
-// The invocations of a subgroup have the same rows of the left tile: each reads a part, and hands it
-// to the others.
+// The invocations of a subgroup need the same rows of the left tile: each loads some elements and
+// broadcasts them.
 fn left_blocks(ty: u32, kk: u32, lane: u32) -> LeftBlocks {
     let mine = tile[left_at(ty + lane / 4u % RM * TY, kk) + lane % 4u * A_S];
     var blocks: LeftBlocks;

@@ -1,11 +1,11 @@
-//! The product with bias and activation, and how it is differentiated.
+//! The product with bias and activation, as a differentiable op.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::backward::Backward;
-use super::gpu::{self, Fused, Part, Stored};
+use super::gpu::{self, Fused, LocalTensor, Stored};
 use super::{Layout, Sizes};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuBuffer;
@@ -14,7 +14,7 @@ use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_with_extras};
+use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_saving};
 use crate::ops::function::{Function, Saves};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -25,41 +25,42 @@ pub(super) struct Linear {
     pub(super) name: &'static str,
     pub(super) layout: Layout,
     pub(super) function: Function,
-    pub(super) slope: SlopeFrom,
+    pub(super) derivative: DerivativeFrom,
 }
 
-/// Where backward gets what the slope is computed from.
+/// Where backward gets the values that the derivative of the activation is computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum SlopeFrom {
-    /// Forward keeps it.
-    Kept,
-    /// Backward computes it again from the inputs.
+pub(super) enum DerivativeFrom {
+    /// Forward saves them.
+    Saved,
+    /// Backward recomputes them from the inputs.
     Inputs,
 }
 
 impl Op for Linear {
-    fn keeps(&self, slot: Slot, needs: &[bool]) -> bool {
-        let again = self.slope == SlopeFrom::Inputs && self.function.saves() != Saves::Nothing;
+    fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
+        let recomputes =
+            self.derivative == DerivativeFrom::Inputs && self.function.saves() != Saves::Nothing;
         match slot {
-            Slot::Input(0) => needs[1] || again,
-            Slot::Input(1) => needs[0] || again,
-            Slot::Input(_) => again,
-            Slot::Output(_) => self.function.saves() == Saves::Output && !again,
+            Slot::Input(0) => needs[1] || recomputes,
+            Slot::Input(1) => needs[0] || recomputes,
+            Slot::Input(_) => recomputes,
+            Slot::Output(_) => self.function.saves() == Saves::Output && !recomputes,
         }
     }
 
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let kept = match (self.slope, self.function.saves()) {
+        let activation = match (self.derivative, self.function.saves()) {
             (_, Saves::Nothing) => None,
-            (SlopeFrom::Inputs, _) => {
+            (DerivativeFrom::Inputs, _) => {
                 let inputs = 0..saved.specs.len();
-                self.kept_again(&inputs.map(|i| saved.input(i)).collect::<Vec<_>>())?
+                self.recompute_saved(&inputs.map(|i| saved.input(i)).collect::<Vec<_>>())?
             }
-            (SlopeFrom::Kept, Saves::Output) => Some(saved.take_output(0)),
-            (SlopeFrom::Kept, Saves::Input) => Some(saved.take_output(1)),
+            (DerivativeFrom::Saved, Saves::Output) => Some(saved.take_output(0)),
+            (DerivativeFrom::Saved, Saves::Input) => Some(saved.take_output(1)),
         };
         let products = saved.needs[..2].iter().filter(|needed| **needed).count();
-        let backward = Backward::new(self, &saved.specs, &dys[0], kept, products)?;
+        let backward = Backward::new(self, &saved.specs, &dys[0], activation, products)?;
         let mut grads = vec![None; saved.specs.len()];
         let needs_bias = saved.needs.get(2) == Some(&true);
         if saved.needs[0] {
@@ -90,10 +91,10 @@ impl Kernel for Linear {
         Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
     }
 
-    /// `pre = x·w + bias` where the slope needs it.
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        match (self.slope, self.function.saves()) {
-            (SlopeFrom::Kept, Saves::Input) => outputs.to_vec(),
+    /// `pre = x·w + bias` where the derivative needs it.
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        match (self.derivative, self.function.saves()) {
+            (DerivativeFrom::Saved, Saves::Input) => outputs.to_vec(),
             _ => Vec::new(),
         }
     }
@@ -103,8 +104,8 @@ impl Kernel for Linear {
         let sizes = Sizes::new(self.layout, &specs)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (out, pre) = outputs.split_at_mut(1);
-            let pre = pre.first_mut().map(|pre| pre.of_mut::<T>());
-            self.forward(sizes, inputs, out[0].of_mut::<T>(), pre)
+            let pre = pre.first_mut().map(|pre| pre.as_mut_slice::<T>());
+            self.forward(sizes, inputs, out[0].as_mut_slice::<T>(), pre)
         })
     }
 
@@ -112,20 +113,23 @@ impl Kernel for Linear {
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
         let sizes = Sizes::new(self.layout, &specs)?;
         let row = sizes.k * inputs[1].spec.dtype().size();
-        let mut pieces = gpu.pieces(sizes.n, row);
-        if sizes.entries > 1 || self.layout == Layout::Kn || pieces.next() == Some(0..sizes.n) {
+        let mut windows = gpu.windows(sizes.n, row);
+        if sizes.entries > 1 || self.layout == Layout::Kn || windows.next() == Some(0..sizes.n) {
             return self.launch(gpu, sizes, inputs, outputs);
         }
-        // Rows of a weight that is larger than a binding, and columns of the results.
-        for columns in gpu.pieces(sizes.n, row) {
+        // The weight is larger than a binding: some of its rows, and columns of the results, at a
+        // time.
+        for columns in gpu.windows(sizes.n, row) {
             let n = columns.len();
-            let rows = |i: usize| Part::rows(self.name, &inputs[i], columns.clone());
-            let parts = (1..inputs.len()).map(rows).collect::<Result<Vec<_>>>()?;
+            let rows = |i: usize| LocalTensor::rows(self.name, &inputs[i], columns.clone());
+            let slices = (1..inputs.len()).map(rows).collect::<Result<Vec<_>>>()?;
             let x = View { spec: inputs[0].spec, data: inputs[0].data };
-            let inputs: Vec<_> = [x].into_iter().chain(parts.iter().map(Part::view)).collect();
-            let room = |y: &View<_>| Part::new(self.name, gpu, &[sizes.m, n], y.spec.dtype());
+            let inputs: Vec<_> =
+                [x].into_iter().chain(slices.iter().map(LocalTensor::view)).collect();
+            let room =
+                |y: &View<_>| LocalTensor::new(self.name, gpu, &[sizes.m, n], y.spec.dtype());
             let blocks = outputs.iter().map(room).collect::<Result<Vec<_>>>()?;
-            let views: Vec<_> = blocks.iter().map(Part::view).collect();
+            let views: Vec<_> = blocks.iter().map(LocalTensor::view).collect();
             self.launch(gpu, Sizes { n, ..sizes }, &inputs, &views)?;
             for (block, y) in views.iter().zip(outputs) {
                 let dims = vec![[sizes.m, n, sizes.n], [n, 1, 1]];
@@ -162,18 +166,18 @@ impl Linear {
                 function: self.function,
                 pre: outputs.get(1),
             },
-            divisible: false,
+            split_k: false,
         };
         product.launch(gpu, &outputs[0])
     }
 
-    /// What the slope is computed from, computed again.
-    pub(super) fn kept_again(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
-        let keeping = Linear { slope: SlopeFrom::Kept, ..*self };
+    /// Recompute what the derivative is computed from.
+    pub(super) fn recompute_saved(&self, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
+        let saving = Linear { derivative: DerivativeFrom::Saved, ..*self };
         Ok(match self.function.saves() {
             Saves::Nothing => None,
-            Saves::Output => Some(run_one(&keeping, inputs)?),
-            Saves::Input => run_with_extras(&keeping, inputs)?.1.pop(),
+            Saves::Output => Some(run_one(&saving, inputs)?),
+            Saves::Input => run_saving(&saving, inputs)?.1.pop(),
         })
     }
 
@@ -189,10 +193,10 @@ impl Linear {
         if out.is_empty() {
             return Ok(());
         }
-        let (x, w) = (inputs[0].of::<T>(), inputs[1].of::<T>());
+        let (x, w) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
         let bias = inputs.get(2).map(|bias| {
             let mut wide = vec![T::Acc::ZERO; n];
-            T::widen(bias.of::<T>(), &mut wide);
+            T::widen(bias.as_slice::<T>(), &mut wide);
             wide
         });
         let finish = |pre: &mut Option<&mut [T]>, columns: Range<usize>, sums: &mut [T::Acc]| {

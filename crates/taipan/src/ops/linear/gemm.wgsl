@@ -1,12 +1,12 @@
-// A workgroup computes a BM×BN block of y, an invocation RM×RN blocks of 4×4, each in a matrix whose
-// column q is row q of the block. Both operands are staged in workgroup memory in the order they lie
-// in storage, as vec4s of neighbours; where one is to be transposed, that happens in registers.
+// A workgroup computes a BM×BN block of y, an invocation RM×RN blocks of 4×4, each in a matrix
+// whose column q is row q of the block. Tiles of both operands are loaded into workgroup memory in
+// the order of storage, as vec4s of contiguous elements; a transpose happens in registers.
 const WIDTH = TX * TY;
 const BM = TY * RM * 4u;
 const BN = TX * RN * 4u;
 
-// The staged tiles: _H lines of _W vec4s, _S apart. Where neighbouring invocations read different
-// lines, these are one vec4 longer, so that they lie in different banks.
+// The loaded tiles: _H lines of _W vec4s, _S apart. Where neighbouring invocations read different
+// lines, these are padded by one vec4 to avoid bank conflicts.
 const A_H = BM * (1u - TA) + BK * TA;
 const A_W = (BK * (1u - TA) + BM * TA) / 4u;
 const A_S = A_W + 1u - TA;
@@ -16,7 +16,7 @@ const B_S = B_W + TB;
 const B_AT = A_H * A_S;
 var<workgroup> tile: array<vec4<f32>, max(B_AT + B_H * B_S, WIDTH * 4u)>;
 
-fn stage_left(base: u32, row: u32, k: u32, local: u32) {
+fn load_left(base: u32, row: u32, k: u32, local: u32) {
     for (var e = local; e < A_H * A_W; e += WIDTH) {
         let line = e / A_W;
         let at = e % A_W * 4u;
@@ -24,17 +24,27 @@ fn stage_left(base: u32, row: u32, k: u32, local: u32) {
         if TA == 1u {
             let i = k + line;
             let r = row + at;
-            v = vec4(left(base, r, i), left(base, r + 1u, i), left(base, r + 2u, i), left(base, r + 3u, i));
+            v = vec4(
+                left(base, r, i),
+                left(base, r + 1u, i),
+                left(base, r + 2u, i),
+                left(base, r + 3u, i),
+            );
         } else {
             let i = k + at;
             let r = row + line;
-            v = vec4(left(base, r, i), left(base, r, i + 1u), left(base, r, i + 2u), left(base, r, i + 3u));
+            v = vec4(
+                left(base, r, i),
+                left(base, r, i + 1u),
+                left(base, r, i + 2u),
+                left(base, r, i + 3u),
+            );
         }
         tile[line * A_S + e % A_W] = v;
     }
 }
 
-fn stage_right(base: u32, column: u32, k: u32, local: u32) {
+fn load_right(base: u32, column: u32, k: u32, local: u32) {
     for (var e = local; e < B_H * B_W; e += WIDTH) {
         let line = e / B_W;
         let at = e % B_W * 4u;
@@ -42,18 +52,28 @@ fn stage_right(base: u32, column: u32, k: u32, local: u32) {
         if TB == 1u {
             let i = k + at;
             let c = column + line;
-            v = vec4(right(base, i, c), right(base, i + 1u, c), right(base, i + 2u, c), right(base, i + 3u, c));
+            v = vec4(
+                right(base, i, c),
+                right(base, i + 1u, c),
+                right(base, i + 2u, c),
+                right(base, i + 3u, c),
+            );
         } else {
             let i = k + line;
             let c = column + at;
-            v = vec4(right(base, i, c), right(base, i, c + 1u), right(base, i, c + 2u), right(base, i, c + 3u));
+            v = vec4(
+                right(base, i, c),
+                right(base, i, c + 1u),
+                right(base, i, c + 2u),
+                right(base, i, c + 3u),
+            );
         }
         tile[B_AT + line * B_S + e % B_W] = v;
     }
 }
 
-// Where the four vec4s of a block of the left tile begin: rows 4·block… by columns kk…. They are A_S
-// apart.
+// Where the four vec4s of a block of the left tile begin: rows 4·block… by columns kk…. They are
+// A_S apart.
 fn left_at(block: u32, kk: u32) -> u32 {
     return select(block * 4u * A_S + kk / 4u, kk * A_S + block, TA == 1u);
 }
@@ -76,19 +96,20 @@ struct LeftBlocks {
     second: mat4x4<f32>,
 }
 
-// Rows kk… of the right tile by the columns of block j of invocation tx. These are neighbours; but if
-// TB, they are TX apart, so that neighbouring invocations read neighbouring lines.
+// Rows kk… of the right tile by the columns of block j of invocation tx. These are neighbours; but
+// if TB, they are TX apart, so that neighbouring invocations read neighbouring lines.
 fn right_block(tx: u32, j: u32, kk: u32) -> mat4x4<f32> {
     if TB == 1u {
         let at = B_AT + (tx + j * 4u * TX) * B_S + kk / 4u;
         let next = TX * B_S;
-        return transpose(mat4x4(tile[at], tile[at + next], tile[at + 2u * next], tile[at + 3u * next]));
+        let lines = mat4x4(tile[at], tile[at + next], tile[at + 2u * next], tile[at + 3u * next]);
+        return transpose(lines);
     }
     let at = B_AT + kk * B_S + tx + j * TX;
     return mat4x4(tile[at], tile[at + B_S], tile[at + 2u * B_S], tile[at + 3u * B_S]);
 }
 
-// One block of every invocation, through workgroup memory: neighbours store neighbours.
+// Store one block of every invocation through workgroup memory, so that stores are coalesced.
 fn store(block: mat4x4<f32>, slice: u32, row: u32, column: u32, local: u32) {
     workgroupBarrier();
     let at = local / TX * 4u * TX + local % TX;
@@ -107,19 +128,20 @@ fn store(block: mat4x4<f32>, slice: u32, row: u32, column: u32, local: u32) {
     }
 }
 
-// The work of workgroup i. `lane` is an invocation's place in its subgroup, where that is of use.
+// The work of workgroup i. `lane` is the index of the invocation in its subgroup, if subgroups are
+// used.
 fn product(i: u32, local: u32, lane: u32) {
     let rows = (p.m + BM - 1u) / BM;
     let columns = (p.n + BN - 1u) / BN;
     let slice = i / columns / rows;
-    if slice >= p.entries * p.parts {
+    if slice >= p.entries * p.splits {
         return;
     }
     let row = i / columns % rows * BM;
     let column = i % columns * BN;
-    // With WHOLE all these are constants, which llvmpipe rewards with a tenth of its time.
-    let entry = select(slice / p.parts, 0u, WHOLE == 1u);
-    let start = select(slice % p.parts * p.depth, 0u, WHOLE == 1u);
+    // With WHOLE these are constants, which saves a tenth of the time on llvmpipe.
+    let entry = select(slice / p.splits, 0u, WHOLE == 1u);
+    let start = select(slice % p.splits * p.depth, 0u, WHOLE == 1u);
     let end = select(min(p.k, start + p.depth), p.k, WHOLE == 1u);
     let left_base = entry * p.m * p.k;
     let right_base = entry * p.k * p.n;
@@ -132,8 +154,8 @@ fn product(i: u32, local: u32, lane: u32) {
     var sums = vec4<f32>();
     for (var k = start; k < end; k += BK) {
         workgroupBarrier();
-        stage_left(left_base, row, k, local);
-        stage_right(right_base, column, k, local);
+        load_left(left_base, row, k, local);
+        load_right(right_base, column, k, local);
         workgroupBarrier();
         for (var kk = 0u; kk < min(BK, end - k); kk += 4u) {
             let a = left_blocks(ty, kk, lane);

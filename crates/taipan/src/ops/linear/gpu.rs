@@ -1,8 +1,8 @@
-//! The products on a GPU: one kernel in tiles for all of them, and one for few rows.
+//! The products on a GPU: one tiled kernel for all of them, and one for few rows.
 
 use std::ops::Range;
 
-use super::variant::{ProductParams, Second, Shape, Variant};
+use super::variant::{ProductParams, Second, Tile, Variant};
 use crate::DType;
 use crate::error::Result;
 use crate::gpu::{Binding, Gpu, GpuBuffer, Launch};
@@ -11,7 +11,7 @@ use crate::ops::function::{Activation, Function};
 use crate::ops::reduce::Folding;
 use crate::spec::Spec;
 
-/// `y = a·b` for each entry of a batch, with what is done before and behind.
+/// `y = a·b` for each entry of a batch, with a fused prologue or epilogue.
 pub(super) struct Product<'a> {
     pub(super) op: &'static str,
     pub(super) entries: usize,
@@ -21,8 +21,8 @@ pub(super) struct Product<'a> {
     pub(super) a: Operand<'a>,
     pub(super) b: Operand<'a>,
     pub(super) fused: Fused<'a>,
-    /// Whether it is cut into parts where it is deep and small, as gradients of weights are.
-    pub(super) divisible: bool,
+    /// Whether a small and deep product may be split along `k`, as for gradients of weights.
+    pub(super) split_k: bool,
 }
 
 /// A matrix per entry.
@@ -31,7 +31,7 @@ pub(super) struct Operand<'a> {
     pub(super) stored: Stored,
 }
 
-/// How a matrix lies in memory.
+/// How a matrix is stored.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Stored {
     AsIs,
@@ -45,116 +45,117 @@ pub(super) enum Side {
     Right = 2,
 }
 
-/// What a product does besides.
+/// What is fused into a product.
 pub(super) enum Fused<'a> {
-    /// `y = function(a·b + bias)`, and `pre = a·b + bias` if wanted.
+    /// `y = function(a·b + bias)`, and optionally `pre = a·b + bias`.
     Epilogue {
         bias: Option<&'a View<'a, &'a GpuBuffer>>,
         function: Function,
         pre: Option<&'a View<'a, &'a GpuBuffer>>,
     },
-    /// The operand that is `grad_pre`: computed from `dy`, which is bound in its place, and what was
-    /// kept; or at hand, without `kept`.
+    /// One operand is `grad_pre`: computed from `dy`, which is bound in its place, and `saved`;
+    /// without `saved`, it is bound itself.
     Prologue {
         grad_pre: Side,
-        kept: Option<&'a View<'a, &'a GpuBuffer>>,
+        saved: Option<&'a View<'a, &'a GpuBuffer>>,
         function: Function,
-        /// Where the sums of `grad_pre` over the depth of the product go, over all entries.
+        /// The output for the sums of `grad_pre` over `k` and over all entries.
         sums: Option<&'a View<'a, &'a GpuBuffer>>,
     },
 }
 
-/// The most columns of `x` for which a product that is alone computes `grad_pre` itself: it reads each
-/// element once, and to store it would be a pass more.
+/// The largest number of columns of `x` for which a single product computes `grad_pre` itself: it
+/// reads each element once, and storing `grad_pre` would be another pass.
 pub(super) const FEW: usize = 64;
 
-/// Fewer workgroups than this leave a GPU idle: then a deep product is cut into parts.
+/// With fewer workgroups a GPU is partly idle, and a deep product is split along `k`.
 const ENOUGH_GROUPS: usize = 64;
-/// The least depth of a part.
-const LEAST_DEPTH: usize = 512;
+/// The minimum depth of a split.
+const MIN_SPLIT_DEPTH: usize = 512;
 
 impl Product<'_> {
     pub(super) fn launch(&self, gpu: &Gpu, y: &View<&GpuBuffer>) -> Result<()> {
         let &Product { op, entries, m, n, k, ref a, ref b, ref fused, .. } = self;
-        let shape = self.shape();
-        let [rows, columns] = shape.tile();
+        let tile = self.tile();
+        let [rows, columns] = tile.size();
         let groups = m.div_ceil(rows) * n.div_ceil(columns) * entries;
-        let depth = self.depth(shape, groups);
-        let parts = k.div_ceil(depth).max(1);
+        let depth = self.depth(tile, groups);
+        let splits = k.div_ceil(depth).max(1);
 
-        let y = Sliced::new(op, gpu, y, [entries, parts, m * n])?;
-        let (mut bias, mut slope) = (false, None);
-        let (mut extra, mut function) = (None, Activation::None.into());
+        let y = Sliced::new(op, gpu, y, [entries, splits, m * n])?;
+        let (mut bias, mut derivative) = (false, None);
+        let (mut aux, mut function) = (None, Activation::None.into());
         let (mut sums, mut second) = (None, None);
         match *fused {
             Fused::Epilogue { bias: addend, function: applied, pre } => {
-                (bias, extra, function) = (addend.is_some(), addend, applied);
+                (bias, aux, function) = (addend.is_some(), addend, applied);
                 second = pre.map(|pre| (Second::Pre(pre.spec.dtype()), pre.data.all()));
             }
-            Fused::Prologue { grad_pre, kept, function: differentiated, sums: result } => {
-                if kept.is_some() {
-                    (slope, extra, function) = (Some(grad_pre), kept, differentiated);
+            Fused::Prologue { grad_pre, saved, function: differentiated, sums: result } => {
+                if saved.is_some() {
+                    (derivative, aux, function) = (Some(grad_pre), saved, differentiated);
                 }
                 if let Some(result) = result {
-                    let sizes = [1, entries * parts, result.spec.len()];
+                    let sizes = [1, entries * splits, result.spec.len()];
                     let sliced = sums.insert(Sliced::new(op, gpu, result, sizes)?);
                     second = Some((Second::Sums(grad_pre, sliced.dtype()), sliced.binding()));
                 }
             }
         }
-        let extra = extra.unwrap_or(a.data);
+        let aux = aux.unwrap_or(a.data);
         let variant = Variant {
-            shape,
-            subgroups: gpu.subgroup_size().is_some_and(|size| shape.fits_subgroups(size)),
-            whole: entries == 1 && parts == 1,
+            tile,
+            subgroups: gpu.subgroup_size().is_some_and(|size| tile.fits_subgroups(size)),
+            whole: entries == 1 && splits == 1,
             a: (a.data.spec.dtype(), a.stored),
             b: (b.data.spec.dtype(), b.stored),
-            extra: extra.spec.dtype(),
+            aux: aux.spec.dtype(),
             out: y.dtype(),
             function,
             bias,
-            slope,
+            derivative,
             second: second.map(|(second, _)| second),
         };
         let outputs = [Some(y.binding()), second.map(|(_, binding)| binding)];
-        let [m, n, k, entries, parts_, depth] = [m, n, k, entries, parts, depth].map(|x| x as u32);
+        let [m, n, k, entries, splits_, depth] =
+            [m, n, k, entries, splits, depth].map(|x| x as u32);
         gpu.launch(Launch {
             name: op,
             program: variant.program(),
-            params: ProductParams { m, n, k, entries, parts: parts_, depth },
-            inputs: &[a.data.data.all(), b.data.data.all(), extra.data.all()],
+            params: ProductParams { m, n, k, entries, splits: splits_, depth },
+            inputs: &[a.data.data.all(), b.data.data.all(), aux.data.all()],
             outputs: &outputs.into_iter().flatten().collect::<Vec<_>>(),
-            groups: groups * parts,
+            groups: groups * splits,
             work: (self.entries * self.m * self.n) as u64 * self.k as u64,
         })?;
         y.sum(gpu)?;
         sums.map_or(Ok(()), |sums| sums.sum(gpu))
     }
 
-    fn shape(&self) -> Shape {
-        match Shape::of(self.m, self.n, self.b.stored) {
-            // Only tiles take sums along.
-            Shape::Rows { .. } if matches!(self.fused, Fused::Prologue { sums: Some(_), .. }) => {
-                Shape::WIDE
+    fn tile(&self) -> Tile {
+        match Tile::of(self.m, self.n, self.b.stored) {
+            // Only the tiled kernel computes sums.
+            Tile::Thin { .. } if matches!(self.fused, Fused::Prologue { sums: Some(_), .. }) => {
+                Tile::WIDE
             }
-            shape => shape,
+            tile => tile,
         }
     }
 
-    /// How much of `k` a workgroup sums, if there are so many without parts.
-    fn depth(&self, shape: Shape, groups: usize) -> usize {
-        let parts = match shape {
-            Shape::Tiles { .. } if self.divisible => {
-                ENOUGH_GROUPS.div_ceil(groups.max(1)).min(self.k / LEAST_DEPTH).max(1)
+    /// The depth that a workgroup sums, given the number of workgroups without a split.
+    fn depth(&self, tile: Tile, groups: usize) -> usize {
+        let splits = match tile {
+            Tile::Block { .. } if self.split_k => {
+                ENOUGH_GROUPS.div_ceil(groups.max(1)).min(self.k / MIN_SPLIT_DEPTH).max(1)
             }
             _ => 1,
         };
-        self.k.div_ceil(parts).next_multiple_of(Shape::STEP).max(Shape::STEP)
+        self.k.div_ceil(splits).next_multiple_of(Tile::STEP).max(Tile::STEP)
     }
 }
 
-/// A result that a kernel writes in slices, `[outer, slices, inner]`: in f32, to be summed; or, if
-/// there is one, in its place.
+/// A result that a kernel writes in slices, `[outer, slices, inner]`: in f32, to be summed, or
+/// directly if there is one slice.
 struct Sliced<'a> {
     op: &'static str,
     result: &'a View<'a, &'a GpuBuffer>,
@@ -189,28 +190,33 @@ impl<'a> Sliced<'a> {
     }
 }
 
-/// A tensor within a kernel: a buffer of its own, or a part of another's.
-pub(super) struct Part {
+/// A tensor that exists within a kernel only: in a buffer of its own, or a window of another.
+pub(super) struct LocalTensor {
     pub(super) spec: Spec,
     data: GpuBuffer,
 }
 
-impl Part {
-    pub(super) fn new(op: &'static str, gpu: &Gpu, shape: &[usize], dtype: DType) -> Result<Part> {
+impl LocalTensor {
+    pub(super) fn new(
+        op: &'static str,
+        gpu: &Gpu,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<LocalTensor> {
         let spec = Spec::new(op, shape, dtype)?;
-        Ok(Part { data: gpu.scratch(op, spec.bytes())?, spec })
+        Ok(LocalTensor { data: gpu.scratch(op, spec.bytes())?, spec })
     }
 
-    /// A range along the first dimension, which begins where a binding may.
+    /// A range of rows of a tensor, which must begin at the alignment of bindings.
     pub(super) fn rows(
         op: &'static str,
         of: &View<&GpuBuffer>,
         rows: Range<usize>,
-    ) -> Result<Part> {
+    ) -> Result<LocalTensor> {
         let (inner, dtype) = (&of.spec.shape()[1..], of.spec.dtype());
         let spec = Spec::new(op, &[&[rows.len()], inner].concat(), dtype)?;
         let bytes = inner.iter().product::<usize>() * dtype.size();
-        Ok(Part { data: of.data.part(rows, bytes), spec })
+        Ok(LocalTensor { data: of.data.window(rows, bytes), spec })
     }
 
     pub(super) fn view(&self) -> View<'_, &GpuBuffer> {

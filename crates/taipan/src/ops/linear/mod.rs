@@ -7,7 +7,7 @@ mod gpu;
 pub(super) mod variant;
 
 use self::backward::Backward;
-use self::forward::{Linear, SlopeFrom};
+use self::forward::{DerivativeFrom, Linear};
 use crate::autograd::apply_one;
 use crate::cpu::gemm::{Dense, threads_for};
 use crate::error::{Error, Result, ensure};
@@ -60,10 +60,10 @@ pub(crate) enum Layout {
 /// | `bias` | `[n]` |
 /// | result | `[…, m, n]` |
 ///
-/// All have the same float type. Sums are kept in f32 (f64 for f64), and each result is rounded
-/// once. When a gradient is wanted, backward keeps `x` and `w` as far as needed, and for the
-/// activation the least that is exact: nothing for `None`, the result for `Relu`, `Sigmoid` and
-/// `Tanh`, `x·w + bias` for the others.
+/// All have the same float type. Sums are accumulated in f32 (f64 for f64), and each result is
+/// rounded once. If a gradient is needed, `x` and `w` are saved for backward where it reads them,
+/// and for the activation: nothing for `None`, the result for `Relu`, `Sigmoid`, `Tanh` and
+/// `Softcap`, `x·w + bias` for the others.
 ///
 /// ```
 /// use taipan::{Activation, Device, Tensor, Weight, linear};
@@ -84,12 +84,12 @@ pub fn linear<'a>(
     bias: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
-    apply(x, w.into(), bias, activation, SlopeFrom::Kept)
+    apply(x, w.into(), bias, activation, DerivativeFrom::Saved)
 }
 
-/// [`linear`] for those who prefer memory to time: backward keeps `x`, `w` and `bias` only, and
-/// computes the product again when the activation's slope needs it. Values and gradients are the
-/// same to the last bit.
+/// [`linear`] with less memory and more time: only `x`, `w` and `bias` are saved for backward,
+/// which recomputes the product if the derivative of the activation needs it. Values and gradients
+/// are the same to the last bit.
 ///
 /// ```
 /// use taipan::{Activation, DType, Device, Tensor, linear_recomputing};
@@ -106,7 +106,7 @@ pub fn linear_recomputing<'a>(
     bias: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
-    apply(x, w.into(), bias, activation, SlopeFrom::Inputs)
+    apply(x, w.into(), bias, activation, DerivativeFrom::Inputs)
 }
 
 fn apply(
@@ -114,33 +114,36 @@ fn apply(
     w: Weight,
     bias: Option<&Tensor>,
     activation: Activation,
-    slope: SlopeFrom,
+    derivative: DerivativeFrom,
 ) -> Result<Tensor> {
-    let op = Linear { name: OP, layout: w.layout, function: activation.into(), slope };
+    let op = Linear { name: OP, layout: w.layout, function: activation.into(), derivative };
     let inputs: Vec<&Tensor> = [x, w.tensor].into_iter().chain(bias).collect();
     apply_one(op, &inputs)
 }
 
-/// `x·w`, the shapes of which were checked, for the op `name`.
+/// `x·w` for the op `name`, which has checked the shapes.
 pub(super) fn product(name: &'static str, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     let function = Activation::None.into();
-    apply_one(Linear { name, layout: Layout::Kn, function, slope: SlopeFrom::Kept }, &[x, w])
+    apply_one(
+        Linear { name, layout: Layout::Kn, function, derivative: DerivativeFrom::Saved },
+        &[x, w],
+    )
 }
 
 /// The gradients of [`linear`], from [`linear_backward`].
 #[derive(Clone, Debug)]
 pub struct LinearGrads {
-    /// By `x`, in its shape.
+    /// Of `x`, in its shape.
     pub dx: Tensor,
-    /// By `w`, in its shape: summed over the batch where the batch shares it.
+    /// Of `w`, in its shape: summed over the batch if the batch shares it.
     pub dw: Tensor,
-    /// By `bias`: `[n]`; absent when there is none.
+    /// Of `bias`: `[n]`; absent without a bias.
     pub dbias: Option<Tensor>,
 }
 
-/// The gradients of `activation(x·w + bias)` given `dy`, that of the result: for programs that
-/// keep their own graph. Nothing from the forward pass is needed; what the activation's slope
-/// needs is computed again.
+/// The gradients of `activation(x·w + bias)` given `dy`, the gradient of the result: for programs
+/// with their own autograd. Nothing from the forward pass is needed; what the derivative of the
+/// activation needs is recomputed.
 ///
 /// ```
 /// use taipan::{Activation, DType, Device, Tensor, linear_backward};
@@ -160,8 +163,8 @@ pub fn linear_backward<'a>(
     dy: &Tensor,
 ) -> Result<LinearGrads> {
     let Weight { tensor: w, layout } = w.into();
-    let slope = SlopeFrom::Inputs;
-    let op = Linear { name: OP, layout, function: activation.into(), slope };
+    let derivative = DerivativeFrom::Inputs;
+    let op = Linear { name: OP, layout, function: activation.into(), derivative };
     let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
     let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
     let result = op.outputs(&specs.iter().collect::<Vec<_>>())?.swap_remove(0);
@@ -171,8 +174,8 @@ pub fn linear_backward<'a>(
     dy.device().ensure(x.device(), OP, "the upstream")?;
     let inputs: Vec<Tensor> = inputs.into_iter().map(Tensor::detached).collect();
     let inputs: Vec<&Tensor> = inputs.iter().collect();
-    let kept = op.kept_again(&inputs)?;
-    let backward = Backward::new(&op, &specs, dy, kept, 2)?;
+    let saved = op.recompute_saved(&inputs)?;
+    let backward = Backward::new(&op, &specs, dy, saved, 2)?;
     let dx = backward.dx(w)?;
     let (dw, dbias) = backward.dw(x, bias.is_some())?;
     Ok(LinearGrads { dx, dw, dbias })
@@ -181,9 +184,9 @@ pub fn linear_backward<'a>(
 /// The sizes of the products.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// How many weight matrices, each with its part of the input.
+    /// The number of weight matrices, each with its own entry of the batch.
     entries: usize,
-    /// Rows per weight matrix: all of the input's when there is one.
+    /// Rows per weight matrix: all rows of the input if there is one.
     m: usize,
     k: usize,
     n: usize,
@@ -219,14 +222,14 @@ impl Sizes {
 }
 
 impl Sizes {
-    /// The least number of entries for a thread: all, where one thread is enough.
+    /// The minimum number of entries per thread: all, if one thread is enough.
     fn min_len(self) -> usize {
         let Sizes { entries, m, k, n } = self;
         let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
         if threads_for(work) == 1 { usize::MAX } else { 1 }
     }
 
-    /// The weight of a batch entry; its lines are the rows of the tensor.
+    /// The weight of an entry; its lines are the rows of the tensor.
     fn weight<T>(self, layout: Layout, w: &[T], entry: usize) -> Dense<'_, T> {
         let Sizes { k, n, .. } = self;
         let stride = match layout {

@@ -1,10 +1,10 @@
-// A workgroup computes BN columns of ROWS rows of y: SHARE invocations share the sums of a column, and
-// each has four columns. Neighbouring invocations read neighbouring elements of b, once for all rows:
-// columns, or terms of the sums if TB.
+// A workgroup computes BN columns of ROWS rows of y: SHARE invocations share the sums of a column,
+// and each has four columns. Neighbouring invocations read neighbouring elements of b, once for all
+// rows: columns, or terms of the sums if TB.
 const WIDTH = 64u;
 const ACROSS = WIDTH / SHARE;
 const BN = ACROSS * 4u;
-var<workgroup> part: array<vec4<f32>, ROWS * WIDTH>;
+var<workgroup> partial: array<vec4<f32>, ROWS * WIDTH>;
 
 @compute @workgroup_size(WIDTH)
 fn main(
@@ -38,7 +38,7 @@ fn main(
         }
     }
     for (var r = 0u; r < ROWS; r++) {
-        part[r * WIDTH + share * ACROSS + across] = sums[r];
+        partial[r * WIDTH + share * ACROSS + across] = sums[r];
     }
     workgroupBarrier();
     for (var e = local; e < ROWS * BN; e += WIDTH) {
@@ -47,7 +47,7 @@ fn main(
         if row + r < p.m && column + c < p.n {
             var total = 0.0;
             for (var s = 0u; s < SHARE; s++) {
-                total += part[r * WIDTH + s * ACROSS + c % ACROSS][c / ACROSS];
+                total += partial[r * WIDTH + s * ACROSS + c % ACROSS][c / ACROSS];
             }
             put(entry, row + r, column + c, total);
         }

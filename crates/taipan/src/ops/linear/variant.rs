@@ -1,4 +1,4 @@
-//! The programs that products are made of, and which one is best for a shape.
+//! The programs of the products, and the choice of one by the sizes.
 
 use super::gpu::{Side, Stored};
 use crate::DType;
@@ -9,100 +9,100 @@ use crate::ops::function::Function;
 
 params! {
     pub(super) struct ProductParams {
-        m: u32, n: u32, k: u32, entries: u32, parts: u32, depth: u32,
+        m: u32, n: u32, k: u32, entries: u32, splits: u32, depth: u32,
     }
 }
 
-/// A program's variants.
+/// A variant of the program.
 #[derive(Clone, Copy)]
 pub(super) struct Variant {
-    pub(super) shape: Shape,
+    pub(super) tile: Tile,
     pub(super) subgroups: bool,
-    /// Whether there is one entry and one part.
+    /// Whether there is one entry and no split along `k`.
     pub(super) whole: bool,
     pub(super) a: (DType, Stored),
     pub(super) b: (DType, Stored),
-    /// The type of `extra` and of `y`.
-    pub(super) extra: DType,
+    /// The type of the bias or the saved tensor.
+    pub(super) aux: DType,
     pub(super) out: DType,
     pub(super) function: Function,
     pub(super) bias: bool,
-    pub(super) slope: Option<Side>,
+    pub(super) derivative: Option<Side>,
     pub(super) second: Option<Second>,
 }
 
-/// What the second result is, and its type.
+/// The second result, and its type.
 #[derive(Clone, Copy)]
 pub(super) enum Second {
     Pre(DType),
     Sums(Side, DType),
 }
 
-/// How a product is cut.
+/// The block of the result that a workgroup computes, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Shape {
+pub(super) enum Tile {
     /// `tx·ty` invocations, each with `rm·rn` blocks of 4×4, in steps of `bk`.
-    Tiles { tx: u32, ty: u32, rm: u32, rn: u32, bk: u32 },
-    /// A workgroup for `rows` rows, `share` invocations for a column.
-    Rows { rows: u32, share: u32 },
+    Block { tx: u32, ty: u32, rm: u32, rn: u32, bk: u32 },
+    /// `rows` rows, with `share` invocations for a column.
+    Thin { rows: u32, share: u32 },
 }
 
-impl Shape {
-    pub(super) const WIDE: Shape = Shape::Tiles { tx: 16, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×128
-    const SQUARE: Shape = Shape::Tiles { tx: 8, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×64
-    const NARROW: Shape = Shape::Tiles { tx: 8, ty: 8, rm: 2, rn: 1, bk: 16 }; // 64×32
-    /// The most rows that a workgroup computes in one.
+impl Tile {
+    pub(super) const WIDE: Tile = Tile::Block { tx: 16, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×128
+    const SQUARE: Tile = Tile::Block { tx: 8, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×64
+    const NARROW: Tile = Tile::Block { tx: 8, ty: 8, rm: 2, rn: 1, bk: 16 }; // 64×32
+    /// The most rows of a thin tile.
     const FEW_ROWS: u32 = 8;
 
-    /// Parts of a product begin at multiples of this: of every `bk`.
+    /// Splits begin at multiples of this, which is a multiple of every `bk`.
     pub(super) const STEP: usize = 64;
 
     /// All there are.
     #[cfg(test)]
-    const ALL: [Shape; 7] = [
-        Shape::WIDE,
-        Shape::SQUARE,
-        Shape::NARROW,
-        Shape::flat(1, Stored::AsIs),
-        Shape::flat(1, Stored::Transposed),
-        Shape::flat(2, Stored::AsIs),
-        Shape::flat(2, Stored::Transposed),
+    const ALL: [Tile; 7] = [
+        Tile::WIDE,
+        Tile::SQUARE,
+        Tile::NARROW,
+        Tile::thin(1, Stored::AsIs),
+        Tile::thin(1, Stored::Transposed),
+        Tile::thin(2, Stored::AsIs),
+        Tile::thin(2, Stored::Transposed),
     ];
 
-    /// The fastest for `m` rows and `n` columns, of a right side stored like this. A wide tile makes the most of what it reads, unless
-    /// much of it is outside.
-    pub(super) fn of(m: usize, n: usize, right: Stored) -> Shape {
+    /// The fastest for `m` rows and `n` columns. A wide tile reuses most of what it loads, unless
+    /// much of it is outside the result.
+    pub(super) fn of(m: usize, n: usize, right: Stored) -> Tile {
         match (m, n) {
-            (0..=8, _) => Shape::flat(m, right),
-            (_, 0..=32) => Shape::NARROW,
-            (_, 33..=64 | 129..=192) => Shape::SQUARE,
-            _ => Shape::WIDE,
+            (0..=8, _) => Tile::thin(m, right),
+            (_, 0..=32) => Tile::NARROW,
+            (_, 33..=64 | 129..=192) => Tile::SQUARE,
+            _ => Tile::WIDE,
         }
     }
 
-    /// For few rows. Neighbouring invocations read neighbours: many columns of a row of the right side,
-    /// or many terms of a column.
-    const fn flat(m: usize, right: Stored) -> Shape {
-        let rows = if m <= 1 { 1 } else { Shape::FEW_ROWS };
+    /// For few rows. Neighbouring invocations read contiguous elements: columns of a row of the
+    /// right side, or terms of a column.
+    const fn thin(m: usize, right: Stored) -> Tile {
+        let rows = if m <= 1 { 1 } else { Tile::FEW_ROWS };
         let share = match right {
             Stored::AsIs => 4,
             Stored::Transposed => 16,
         };
-        Shape::Rows { rows, share }
+        Tile::Thin { rows, share }
     }
 
     /// Rows and columns a workgroup computes.
-    pub(super) fn tile(self) -> [usize; 2] {
+    pub(super) fn size(self) -> [usize; 2] {
         match self {
-            Shape::Tiles { tx, ty, rm, rn, .. } => [(ty * rm * 4) as usize, (tx * rn * 4) as usize],
-            Shape::Rows { rows, share } => [rows as usize, (64 / share * 4) as usize],
+            Tile::Block { tx, ty, rm, rn, .. } => [(ty * rm * 4) as usize, (tx * rn * 4) as usize],
+            Tile::Thin { rows, share } => [rows as usize, (64 / share * 4) as usize],
         }
     }
 
-    /// Whether subgroups of this size lie within a row of invocations, and are enough to read all
-    /// rows of its blocks.
+    /// Whether subgroups of this size lie within a row of invocations, and have enough lanes to
+    /// load all rows of its blocks.
     pub(super) fn fits_subgroups(self, size: u32) -> bool {
-        matches!(self, Shape::Tiles { tx, rm, .. } if tx % size == 0 && size >= 4 * rm)
+        matches!(self, Tile::Block { tx, rm, .. } if tx % size == 0 && size >= 4 * rm)
     }
 }
 
@@ -112,17 +112,17 @@ impl Variant {
         const SOME: &str = "\
             @group(0) @binding(4) var<storage, read_write> second: array<Second>;\n\
             fn put_second(at: u32, x: f32) {\n    second[at] = Second(x);\n}\n";
-        let (kernel, shape): (_, &[_]) = match self.shape {
-            Shape::Tiles { tx, ty, rm, rn, bk } => (
+        let (kernel, sizes): (_, &[_]) = match self.tile {
+            Tile::Block { tx, ty, rm, rn, bk } => (
                 include_str!("gemm.wgsl"),
                 &[("TX", tx), ("TY", ty), ("RM", rm), ("RN", rn), ("BK", bk)],
             ),
-            Shape::Rows { rows, share } => {
+            Tile::Thin { rows, share } => {
                 (include_str!("thin.wgsl"), &[("ROWS", rows), ("SHARE", share)])
             }
         };
-        let fetch = match (self.shape, self.subgroups) {
-            (Shape::Rows { .. }, _) => "",
+        let fetch = match (self.tile, self.subgroups) {
+            (Tile::Thin { .. }, _) => "",
             (_, false) => include_str!("fetch.wgsl"),
             (_, true) => include_str!("fetch_subgroups.wgsl"),
         };
@@ -132,21 +132,21 @@ impl Variant {
             Some(Second::Sums(side, dtype)) => (SOME, 0, side as u32, Some(dtype)),
         };
         let mut types =
-            vec![("Left", self.a.0), ("Right", self.b.0), ("Extra", self.extra), ("Out", self.out)];
+            vec![("Left", self.a.0), ("Right", self.b.0), ("Aux", self.aux), ("Out", self.out)];
         types.extend(second_type.map(|dtype| ("Second", dtype)));
         let consts = [
             ("WHOLE", self.whole as u32),
             ("TA", (self.a.1 == Stored::Transposed) as u32),
             ("TB", (self.b.1 == Stored::Transposed) as u32),
             ("BIAS", self.bias as u32),
-            ("SLOPE", self.slope.map_or(0, |side| side as u32)),
+            ("DERIVATIVE", self.derivative.map_or(0, |side| side as u32)),
             ("SAVE_PRE", pre),
             ("SUMS", sums),
         ];
         self.function.program::<ProductParams>(
             &[second, include_str!("operands.wgsl"), kernel, fetch],
             &types,
-            &[&consts[..], shape].concat(),
+            &[&consts[..], sizes].concat(),
         )
     }
 }
@@ -161,30 +161,30 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
     let yes_no = [false, true].into_iter();
     let ways =
         yes_no.clone().flat_map(|subgroups| yes_no.clone().map(move |whole| (subgroups, whole)));
-    for (shape, (subgroups, whole)) in
-        Shape::ALL.into_iter().flat_map(|s| ways.clone().map(move |w| (s, w)))
+    for (tile, (subgroups, whole)) in
+        Tile::ALL.into_iter().flat_map(|s| ways.clone().map(move |w| (s, w)))
     {
-        if subgroups && !shape.fits_subgroups(8) {
+        if subgroups && !tile.fits_subgroups(8) {
             continue;
         }
         let base = Variant {
-            shape,
+            tile,
             subgroups,
             whole,
             a: (elem, Stored::AsIs),
             b: (elem, Stored::AsIs),
-            extra: elem,
+            aux: elem,
             out: elem,
             function: PLAIN,
             bias: false,
-            slope: None,
+            derivative: None,
             second: None,
         };
         // Logits and their gradients: in f32 whatever the other operand is.
         for stored in both {
             let (b, out) = ((elem, stored), DType::F32);
             all.push(Variant { b, out, ..base });
-            all.push(Variant { a: (out, Stored::AsIs), b, extra: out, out, ..base });
+            all.push(Variant { a: (out, Stored::AsIs), b, aux: out, out, ..base });
         }
         for function in Activation::ALL.iter().copied().map(Function::from) {
             let pres: &[_] = match function.saves() {
@@ -197,19 +197,19 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             }) {
                 all.push(Variant { b: (elem, stored), function, bias, second, ..base });
             }
-            // Backward: `grad_pre` computed here, or at hand in f32 or, if φ' is 1, as `dy`.
-            let (slopes, types) = match function {
+            // Backward: `grad_pre` is computed here, or bound in f32 or, if φ' is 1, as `dy`.
+            let (differentiates, types) = match function {
                 PLAIN => (false, [elem, DType::F32]),
                 _ => (true, [elem; 2]),
             };
-            let slope = |side| slopes.then_some(side);
+            let derivative = |side| differentiates.then_some(side);
             for grad_pre in types {
                 all.extend(both.map(|stored| Variant {
                     a: (grad_pre, Stored::AsIs),
                     b: (elem, stored),
-                    extra: if slopes { elem } else { grad_pre },
+                    aux: if differentiates { elem } else { grad_pre },
                     function,
-                    slope: slope(Side::Left),
+                    derivative: derivative(Side::Left),
                     ..base
                 }));
                 for (out, sums) in [
@@ -219,9 +219,9 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
                     (DType::F32, None),
                     (DType::F32, Some(DType::F32)),
                 ] {
-                    let parts = out != elem || sums.is_some_and(|sums| sums != elem);
-                    if whole && parts && elem != DType::F32
-                        || sums.is_some() && matches!(shape, Shape::Rows { .. })
+                    let split = out != elem || sums.is_some_and(|sums| sums != elem);
+                    if whole && split && elem != DType::F32
+                        || sums.is_some() && matches!(tile, Tile::Thin { .. })
                     {
                         continue;
                     }
@@ -230,17 +230,17 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
                         b: (grad_pre, Stored::AsIs),
                         out,
                         function,
-                        slope: slope(Side::Right),
+                        derivative: derivative(Side::Right),
                         second: sums.map(|sums| Second::Sums(Side::Right, sums)),
                         ..base
                     });
                     all.push(Variant {
                         a: (grad_pre, Stored::Transposed),
                         b: (elem, Stored::AsIs),
-                        extra: if slopes { elem } else { grad_pre },
+                        aux: if differentiates { elem } else { grad_pre },
                         out,
                         function,
-                        slope: slope(Side::Left),
+                        derivative: derivative(Side::Left),
                         second: sums.map(|sums| Second::Sums(Side::Left, sums)),
                         ..base
                     });

@@ -1,35 +1,35 @@
-//! The gradient of the scan, and how it is computed on the CPU.
+//! The gradient of the scan, and its CPU implementation.
 
 use std::array::from_fn;
 use std::f64::consts::LN_2;
 
 use super::cpu::{
-    Chunk, Group, Inputs, LANES, Lanes, Rates, Stage, columns, gather, per_channel, scatter,
+    Chunk, ChunkBuffer, Group, Inputs, LANES, Lanes, Rates, columns, gather, per_channel, scatter,
     step_sizes,
 };
-use super::rule::{Held, ZERO_ORDER, hold, with_rule};
+use super::discretize::{Discretized, ZERO_ORDER_HOLD, discretize, with_method};
 use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize, gpu};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
 use crate::cpu::isa::{Isa, vectorized};
-use crate::cpu::threads::{for_pieces, for_tasks};
+use crate::cpu::threads::{for_chunks, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::{CpuIo, GpuIo, Kernel, View};
 use crate::ops::function::SiluParts;
 use crate::spec::Spec;
 
-/// The gradients of all inputs but `starts`, in their order, from the inputs, the kept states, and the
-/// gradients of the two results.
+/// The gradients of all inputs except `seq_start`, in their order, from the inputs, the saved
+/// states, and the gradients of the two results.
 ///
 /// ```text
 /// dy      = dout·silu(z)                      dz = dout·y·silu'(z)
-/// g_t     = c_t·dy_t + ā_{t+1}·g_{t+1}        and the gradient of the last states, at the end
+/// g_t     = c_t·dy_t + ā_{t+1}·g_{t+1}        at the end, plus the gradient of the final state
 /// dc_t    = Σ_d dy_t·h_t                      dd = Σ_{b,t} dy_t·u_t
-/// du_t    = d·dy_t + Σ_n g_t·b̄_t              dstate = ā_1·g_1
-/// db_t    = Σ_d g_t·u_t·held_t                where b̄ = held·b
-/// dΔ_t    = Σ_n g_t·(A·ā_t·h_{t−1} + u_t·b_t·∂held/∂Δ)
-/// da_log  = Σ_{b,t} A·g_t·(Δ_t·ā_t·h_{t−1} + u_t·b_t·∂held/∂A)
+/// du_t    = d·dy_t + Σ_n g_t·b̄_t              dinitial_state = ā_1·g_1
+/// db_t    = Σ_d g_t·u_t·b_factor_t                where b̄ = b_factor·b
+/// dΔ_t    = Σ_n g_t·(A·ā_t·h_{t−1} + u_t·b_t·∂b_factor/∂Δ)
+/// da_log  = Σ_{b,t} A·g_t·(Δ_t·ā_t·h_{t−1} + u_t·b_t·∂b_factor/∂A)
 /// ddelta  = dΔ·softplus'(delta + delta_bias)  ddelta_bias = Σ_{b,t} ddelta
 /// ```
 pub(super) struct ScanGrad(pub(super) SelectiveScan);
@@ -39,13 +39,13 @@ impl Kernel for ScanGrad {
         OP
     }
 
-    fn stage(&self) -> &'static str {
+    fn role(&self) -> &'static str {
         "backward"
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let starts = self.0.index(Optional::Starts);
-        let floats = (0..self.0.inputs()).filter(|i| Some(*i) != starts);
+        let seq_start = self.0.index(Optional::SeqStart);
+        let floats = (0..self.0.inputs()).filter(|i| Some(*i) != seq_start);
         Ok(floats.map(|i| inputs[i].clone()).collect())
     }
 
@@ -58,31 +58,31 @@ impl Kernel for ScanGrad {
     }
 }
 
-/// What backward has besides the inputs.
+/// What backward reads besides the inputs.
 struct Upstream<'a, T: Float> {
     /// `[b, chunks, n, d]`
-    kept: &'a [T::Acc],
+    saved: &'a [T::Acc],
     /// `[b, l, d]`
     dout: &'a [T],
     /// `[b, d, n]`
-    dlast: &'a [T::Acc],
+    dfinal_state: &'a [T::Acc],
 }
 
-/// What a thread fills at a time: columns of gradients, and partial sums.
-struct Task<'a, T: Float> {
+/// The outputs of one task: columns of gradients, and partial sums.
+struct BackwardTask<'a, T: Float> {
     group: Group,
     /// `[l]`, the group's channels.
     du: Vec<&'a mut [T]>,
     ddelta: Vec<&'a mut [T]>,
     /// Empty without a gate.
     dz: Vec<&'a mut [T]>,
-    /// `[channels, n]`, of this sequence.
+    /// `[channels, n]`, the sum over this row of the batch.
     da_log: &'a mut [T::Acc],
-    dstate: &'a mut [T::Acc],
-    /// `[channels]`, of this sequence.
+    dinitial_state: &'a mut [T::Acc],
+    /// `[channels]`, the sum over this row of the batch.
     dd: &'a mut [T::Acc],
     ddelta_bias: &'a mut [T::Acc],
-    /// `[l, n]`, of these channels.
+    /// `[l, n]`, the sum over these channels.
     db: &'a mut [T::Acc],
     dc: &'a mut [T::Acc],
 }
@@ -92,13 +92,19 @@ fn backward<T: Float>(
     inputs: &[View<&CpuBuffer>],
     outputs: &mut [View<&mut CpuBuffer>],
 ) -> Result<()> {
-    let [given @ .., kept, dout, dlast] = inputs else { unreachable!("the upstream is behind") };
-    let upstream = Upstream::<T> { kept: kept.of(), dout: dout.of(), dlast: dlast.of() };
+    let [given @ .., saved, dout, dfinal_state] = inputs else {
+        unreachable!("saved states and upstreams come last")
+    };
+    let upstream = Upstream::<T> {
+        saved: saved.as_slice(),
+        dout: dout.as_slice(),
+        dfinal_state: dfinal_state.as_slice(),
+    };
     let inputs = Inputs::<T>::new(scan, given);
     let sizes @ Sizes { b, l, d, n } = inputs.sizes;
     let groups = sizes.groups();
 
-    // Sums over channels are first those of each group, sums over sequences those of each.
+    // Partial sums: over the channels of each group, and over the steps of each row.
     let scratch = |len: usize| CpuBuffer::scratch(OP, len * size_of::<T::Acc>());
     let mut partial = [
         scratch(b * groups * l * n)?,
@@ -112,28 +118,28 @@ fn backward<T: Float>(
         let mut outputs: Vec<Option<_>> = outputs.iter_mut().map(Some).collect();
         let mut columns_of = |i: Option<usize>| {
             let output = i.and_then(|i| outputs[i].take());
-            columns(output.map(|output| output.of_mut::<T>()), l, sizes)
+            columns(output.map(|output| output.as_mut_slice::<T>()), l, sizes)
         };
         let mut dus = columns_of(Some(0)).into_iter();
         let mut ddeltas = columns_of(Some(1)).into_iter();
         let mut dzs = columns_of(scan.index(Optional::Z)).into_iter();
-        let mut rest = partial.each_mut().map(|buffer| buffer.of_mut::<T::Acc>());
-        let mut tasks: Vec<Task<T>> = Vec::new();
+        let mut rest = partial.each_mut().map(|buffer| buffer.as_mut_slice::<T::Acc>());
+        let mut tasks: Vec<BackwardTask<T>> = Vec::new();
         for group in sizes.tasks() {
             let width = group.channels.len();
             let lens = [l * n, l * n, width * n, width * n, width, width];
             let mut lens = lens.into_iter();
-            let [db, dc, da_log, dstate, dd, ddelta_bias] = rest.each_mut().map(|rest| {
+            let [db, dc, da_log, dinitial_state, dd, ddelta_bias] = rest.each_mut().map(|rest| {
                 let len = lens.next().expect("six");
                 rest.split_off_mut(..len).expect("as long as the tasks together")
             });
-            tasks.push(Task {
+            tasks.push(BackwardTask {
                 group,
                 du: dus.next().expect("one for each task"),
                 ddelta: ddeltas.next().expect("one for each task"),
                 dz: dzs.next().expect("one for each task"),
                 da_log,
-                dstate,
+                dinitial_state,
                 dd,
                 ddelta_bias,
                 db,
@@ -142,65 +148,76 @@ fn backward<T: Float>(
         }
         for_tasks(tasks, sizes.work(), |task| chunks(&inputs, &upstream, task));
     }
-    let [db, dc, da_log, dstate, dd, ddelta_bias] =
-        partial.each_ref().map(|buffer| buffer.of::<T::Acc>());
-    sum_parts(da_log, b, outputs[2].of_mut::<T::Acc>());
-    for (part, out) in [(db, 3), (dc, 4)] {
-        let out = outputs[out].of_mut::<T>();
-        for (part, out) in part.chunks((groups * l * n).max(1)).zip(out.chunks_mut((l * n).max(1)))
-        {
-            sum_parts(part, groups, out);
-        }
+    let [db, dc, da_log, dinitial_state, dd, ddelta_bias] =
+        partial.each_ref().map(|buffer| buffer.as_slice::<T::Acc>());
+    sum_partials(da_log, b, outputs[2].as_mut_slice::<T::Acc>());
+    for (partials, out) in [(db, 3), (dc, 4)] {
+        let out = outputs[out].as_mut_slice::<T>();
+        let entries = partials.chunks((groups * l * n).max(1)).zip(out.chunks_mut((l * n).max(1)));
+        entries.for_each(|(partials, out)| sum_partials(partials, groups, out));
         if groups == 0 {
             out.fill(T::of_f64(0.0));
         }
     }
-    for (part, which) in [(dd, Optional::D), (ddelta_bias, Optional::DeltaBias)] {
+    for (partials, which) in [(dd, Optional::D), (ddelta_bias, Optional::DeltaBias)] {
         if let Some(i) = scan.index(which) {
-            sum_parts(part, b, outputs[i].of_mut::<T::Acc>());
+            sum_partials(partials, b, outputs[i].as_mut_slice::<T::Acc>());
         }
     }
-    if let Some(i) = scan.index(Optional::State) {
-        outputs[i].of_mut::<T::Acc>().copy_from_slice(dstate);
+    if let Some(i) = scan.index(Optional::InitialState) {
+        outputs[i].as_mut_slice::<T::Acc>().copy_from_slice(dinitial_state);
     }
     Ok(())
 }
 
-/// The sum of `count` parts, each as long as `out`, one after the other.
-fn sum_parts<T: Float>(parts: &[T::Acc], count: usize, out: &mut [T]) {
+/// The sum of `count` partial sums, `[count, out.len()]`.
+fn sum_partials<T: Float>(partials: &[T::Acc], count: usize, out: &mut [T]) {
     const STRIP: usize = 1024;
     let len = out.len();
-    for_pieces(out, STRIP, |start, out| {
+    for_chunks(out, STRIP, |start, out| {
         let mut sum = [T::Acc::ZERO; STRIP];
         let sum = &mut sum[..out.len()];
-        for part in 0..count {
-            fold::add(sum, &parts[part * len + start..][..out.len()]);
+        for i in 0..count {
+            fold::add(sum, &partials[i * len + start..][..out.len()]);
         }
         T::narrow(sum, out);
     });
 }
 
-/// A group's chunks, from the last to the first.
-fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
-    let Task { group, mut du, mut ddelta, mut dz, da_log, dstate, dd, ddelta_bias, db, dc } = task;
+/// The chunks of a group, from the last to the first.
+fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTask<T>) {
+    let BackwardTask {
+        group,
+        mut du,
+        mut ddelta,
+        mut dz,
+        da_log,
+        dinitial_state,
+        dd,
+        ddelta_bias,
+        db,
+        dc,
+    } = task;
     let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
     let zeros = [T::Acc::ZERO; LANES];
     let Rates { rates, inverses } = Rates::new(inputs, &group);
     let (d, bias) = (per_channel(inputs.d, &group), per_channel(inputs.delta_bias, &group));
     let first = (group.sequence * sizes.d + group.channels.start) * n;
-    let mut sums = Sums {
-        carry: gather(&upstream.dlast[first..], &group, n, T::Acc::ZERO),
+    let mut sums = Accumulators {
+        carry: gather(&upstream.dfinal_state[first..], &group, n, T::Acc::ZERO),
         da: vec![zeros; blocks * n],
         dd: vec![zeros; blocks],
         ddelta_bias: vec![zeros; blocks],
         db: vec![zeros; CHUNK * n],
         dc: vec![zeros; CHUNK * n],
     };
-    let [mut u, mut raw, mut size, mut z, mut dy] = [(); 5].map(|()| Stage::new(sizes, &group));
-    let mut grads = Staged { du: Stage::new(sizes, &group), ddelta: Stage::new(sizes, &group) };
-    let mut dz_stage = Stage::new(sizes, &group);
+    let [mut u, mut raw, mut size, mut z, mut dy] =
+        [(); 5].map(|()| ChunkBuffer::new(sizes, &group));
+    let mut grads =
+        ChunkGrads { du: ChunkBuffer::new(sizes, &group), ddelta: ChunkBuffer::new(sizes, &group) };
+    let mut dz_buffer = ChunkBuffer::new(sizes, &group);
     let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
-    let mut again = Again::new(n);
+    let mut recomputed = Recomputed::new(n);
 
     for chunk in (0..sizes.chunks()).rev() {
         let steps = sizes.chunk(chunk);
@@ -225,14 +242,14 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
         sums.dc.fill(zeros);
         for block in 0..blocks {
             let row = (group.sequence * sizes.chunks() + chunk) * n;
-            for (k, state) in again.states[..n].iter_mut().enumerate() {
-                let kept = &upstream.kept[(row + k) * sizes.d..][group.channels.clone()];
-                let kept = &kept[group.block(block)];
-                state[..kept.len()].copy_from_slice(kept);
+            for (k, state) in recomputed.states[..n].iter_mut().enumerate() {
+                let saved = &upstream.saved[(row + k) * sizes.d..][group.channels.clone()];
+                let saved = &saved[group.block(block)];
+                state[..saved.len()].copy_from_slice(saved);
             }
             let chunk = Chunk {
                 steps: steps.len(),
-                starts: inputs.starts(group.sequence, &steps),
+                seq_start: inputs.seq_start(group.sequence, &steps),
                 block,
                 u: &u,
                 size: &size,
@@ -242,12 +259,15 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
                 c,
                 d: d[block],
             };
-            with_rule!(inputs.rule(), RULE => recompute::<_, RULE>(&chunk, &mut again));
+            let method = inputs.method();
+            with_method!(method, METHOD => recompute::<_, METHOD>(&chunk, &mut recomputed));
             if inputs.z.is_some() {
-                gate_grad(&chunk, &again.y, &z, &mut dy, &mut dz_stage);
+                gate_grad(&chunk, &recomputed.y, &z, &mut dy, &mut dz_buffer);
             }
-            let (again, sums, grads) = (&mut again, &mut sums, &mut grads);
-            with_rule!(inputs.rule(), RULE => reverse::<_, RULE>(&chunk, again, &dy, sums, grads));
+            let (recomputed, sums, grads) = (&mut recomputed, &mut sums, &mut grads);
+            with_method!(method, METHOD => {
+                reverse::<_, METHOD>(&chunk, recomputed, &dy, sums, grads)
+            });
         }
         if inputs.step == StepSize::Softplus {
             softplus_grad(raw.lanes.as_flattened(), grads.ddelta.lanes.as_flattened_mut());
@@ -258,7 +278,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
         grads.du.store(&mut du[steps.clone()]);
         grads.ddelta.store(&mut ddelta[steps.clone()]);
         if inputs.z.is_some() {
-            dz_stage.store(&mut dz[steps.clone()]);
+            dz_buffer.store(&mut dz[steps.clone()]);
         }
         for (lanes, out) in [(&sums.db, &mut *db), (&sums.dc, &mut *dc)] {
             let out = &mut out[steps.start * n..steps.end * n];
@@ -269,13 +289,13 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: Task<T>) {
         *da *= *rate * T::Acc::of(LN_2);
     }
     scatter(&sums.da, n, da_log);
-    scatter(&sums.carry, n, dstate);
+    scatter(&sums.carry, n, dinitial_state);
     dd.copy_from_slice(&sums.dd.as_flattened()[..dd.len()]);
     ddelta_bias.copy_from_slice(&sums.ddelta_bias.as_flattened()[..dd.len()]);
 }
 
-/// What is summed while a group's chunks go by.
-struct Sums<A> {
+/// The sums over the chunks of a group.
+struct Accumulators<A> {
     /// `[blocks, n]`: `ā_{t+1}·g_{t+1}`, from chunk to chunk.
     carry: Vec<Lanes<A>>,
     /// `[blocks, n]`
@@ -283,41 +303,41 @@ struct Sums<A> {
     /// `[blocks]`
     dd: Vec<Lanes<A>>,
     ddelta_bias: Vec<Lanes<A>>,
-    /// `[CHUNK, n]`: over blocks, still by lanes.
+    /// `[CHUNK, n]`: summed over blocks, not yet over lanes.
     db: Vec<Lanes<A>>,
     dc: Vec<Lanes<A>>,
 }
 
 /// The gradients of a chunk.
-struct Staged<A> {
-    du: Stage<A>,
+struct ChunkGrads<A> {
+    du: ChunkBuffer<A>,
     /// dΔ until it is complete.
-    ddelta: Stage<A>,
+    ddelta: ChunkBuffer<A>,
 }
 
-/// What backward computes again of forward, for a chunk of a block.
-struct Again<A> {
-    /// `[CHUNK + 1, n]`: before each step, and behind the last.
+/// What backward recomputes of forward, for a chunk of a block.
+struct Recomputed<A> {
+    /// `[CHUNK + 1, n]`: before each step, and after the last.
     states: Vec<Lanes<A>>,
     /// `[CHUNK, n]`
-    decays: Vec<Lanes<A>>,
+    a_bars: Vec<Lanes<A>>,
     /// `[CHUNK, n]`, with zero-order hold.
-    helds: Vec<Lanes<A>>,
+    b_factors: Vec<Lanes<A>>,
     /// `[CHUNK]`, before the gate.
     y: [Lanes<A>; CHUNK],
-    /// `[n]`: what a chunk adds to da.
+    /// `[n]`: the contribution of a chunk to da.
     da: Vec<Lanes<A>>,
-    /// `[n]`: the states where a sequence starts.
+    /// `[n]`: the state before the first step of a sequence.
     zeros: Vec<Lanes<A>>,
 }
 
-impl<A: Real> Again<A> {
-    fn new(n: usize) -> Again<A> {
+impl<A: Real> Recomputed<A> {
+    fn new(n: usize) -> Recomputed<A> {
         let lanes = |count: usize| vec![[A::ZERO; LANES]; count];
-        Again {
+        Recomputed {
             states: lanes((CHUNK + 1) * n),
-            decays: lanes(CHUNK * n),
-            helds: lanes(CHUNK * n),
+            a_bars: lanes(CHUNK * n),
+            b_factors: lanes(CHUNK * n),
             y: [[A::ZERO; LANES]; CHUNK],
             da: lanes(n),
             zeros: lanes(n),
@@ -326,34 +346,38 @@ impl<A: Real> Again<A> {
 }
 
 vectorized! {
-    /// The states, decays and sums of a chunk, from the states before it.
-    fn recompute<I: Isa, A: Real; const RULE: u8>(chunk: &Chunk<A>, again: &mut Again<A>) {
+    /// The states, factors and outputs of a chunk, from the states before it.
+    fn recompute<I: Isa, A: Real; const METHOD: u8>(
+        chunk: &Chunk<A>,
+        recomputed: &mut Recomputed<A>,
+    ) {
         let (block, n) = (chunk.block, chunk.n());
         let (rates, inverses) = (&chunk.rates[..n], &chunk.inverses[..n]);
         for t in 0..chunk.steps {
             let (u, size) = (*chunk.u.at(t, block), *chunk.size.at(t, block));
             let (b, c) = chunk.rows(t);
-            let (before, after) = again.states.split_at_mut((t + 1) * n);
-            let before = if chunk.starts[t] { &again.zeros[..] } else { &before[t * n..] };
+            let (before, after) = recomputed.states.split_at_mut((t + 1) * n);
+            let before = if chunk.seq_start[t] { &recomputed.zeros[..] } else { &before[t * n..] };
             let (before, after) = (&before[..n], &mut after[..n]);
-            let decays = &mut again.decays[t * n..][..n];
+            let a_bars = &mut recomputed.a_bars[t * n..][..n];
             let scaled: Lanes<A> = from_fn(|i| size[i] * u[i]);
             let mut y: Lanes<A> = from_fn(|i| chunk.d[i] * u[i]);
             for k in 0..n {
                 let (rate, inverse, before) = (rates[k], inverses[k], before[k]);
-                let held: [_; LANES] =
-                    from_fn(|i| hold::<I, _, RULE>(size[i], rate[i], inverse[i]));
-                decays[k] = from_fn(|i| held[i].decay);
-                if RULE == ZERO_ORDER {
-                    again.helds[t * n + k] = from_fn(|i| held[i].held);
+                let step: [_; LANES] =
+                    from_fn(|i| discretize::<I, _, METHOD>(size[i], rate[i], inverse[i]));
+                a_bars[k] = from_fn(|i| step[i].a_bar);
+                if METHOD == ZERO_ORDER_HOLD {
+                    recomputed.b_factors[t * n + k] = from_fn(|i| step[i].b_factor);
                 }
                 after[k] = from_fn(|i| {
-                    let input = if RULE == ZERO_ORDER { held[i].held * u[i] } else { scaled[i] };
-                    held[i].decay.fma::<I>(before[i], input * b[k])
+                    let zero_order_hold = METHOD == ZERO_ORDER_HOLD;
+                    let input = if zero_order_hold { step[i].b_factor * u[i] } else { scaled[i] };
+                    step[i].a_bar.fma::<I>(before[i], input * b[k])
                 });
                 y = from_fn(|i| c[k].fma::<I>(after[k][i], y[i]));
             }
-            again.y[t] = y;
+            recomputed.y[t] = y;
         }
     }
 
@@ -361,9 +385,9 @@ vectorized! {
     fn gate_grad<I: Isa, A: Real>(
         chunk: &Chunk<A>,
         y: &[Lanes<A>; CHUNK],
-        z: &Stage<A>,
-        dy: &mut Stage<A>,
-        dz: &mut Stage<A>,
+        z: &ChunkBuffer<A>,
+        dy: &mut ChunkBuffer<A>,
+        dz: &mut ChunkBuffer<A>,
     ) {
         for t in 0..chunk.steps {
             let (z, y) = (z.at(t, chunk.block), &y[t]);
@@ -383,61 +407,62 @@ vectorized! {
         }
     }
 
-    /// The gradients of a chunk, step by step from its end.
-    fn reverse<I: Isa, A: Real; const RULE: u8>(
+    /// The gradients of a chunk, from its last step to its first.
+    fn reverse<I: Isa, A: Real; const METHOD: u8>(
         chunk: &Chunk<A>,
-        again: &mut Again<A>,
-        dy: &Stage<A>,
-        sums: &mut Sums<A>,
-        grads: &mut Staged<A>,
+        recomputed: &mut Recomputed<A>,
+        dy: &ChunkBuffer<A>,
+        sums: &mut Accumulators<A>,
+        grads: &mut ChunkGrads<A>,
     ) {
         let (block, n, zeros) = (chunk.block, chunk.n(), [A::ZERO; LANES]);
         let (rates, inverses) = (&chunk.rates[..n], &chunk.inverses[..n]);
         let carry = &mut sums.carry[block * n..][..n];
-        let da = &mut again.da[..n];
+        let da = &mut recomputed.da[..n];
         da.fill(zeros);
         for t in (0..chunk.steps).rev() {
             let (u, size) = (*chunk.u.at(t, block), *chunk.size.at(t, block));
             let dy = *dy.at(t, block);
             let (b, c) = chunk.rows(t);
-            let (before, after) = again.states.split_at((t + 1) * n);
-            let before = if chunk.starts[t] { &again.zeros[..] } else { &before[t * n..] };
+            let (before, after) = recomputed.states.split_at((t + 1) * n);
+            let before = if chunk.seq_start[t] { &recomputed.zeros[..] } else { &before[t * n..] };
             let (before, after) = (&before[..n], &after[..n]);
-            let decays = &again.decays[t * n..][..n];
+            let a_bars = &recomputed.a_bars[t * n..][..n];
             let (db, dc) = (&mut sums.db[t * n..][..n], &mut sums.dc[t * n..][..n]);
             let scaled: Lanes<A> = from_fn(|i| size[i] * u[i]);
-            // Σ_n g·b·held, Σ_n g·b·∂held/∂Δ and Σ_n g·ā·h_{t−1}·rate.
+            // Σ_n g·b·b_factor, Σ_n g·b·∂b_factor/∂Δ and Σ_n g·ā·h_{t−1}·rate.
             let (mut by_input, mut by_size, mut by_decay) = (zeros, zeros, zeros);
             for k in 0..n {
-                let (decay, rate) = (decays[k], rates[k]);
+                let (a_bar, rate) = (a_bars[k], rates[k]);
                 let g: Lanes<A> = from_fn(|i| c[k].fma::<I>(dy[i], carry[k][i]));
                 dc[k] = from_fn(|i| dy[i].fma::<I>(after[k][i], dc[k][i]));
-                let decayed: Lanes<A> = from_fn(|i| g[i] * decay[i]);
-                let lost: Lanes<A> = from_fn(|i| decayed[i] * before[k][i]);
-                by_decay = from_fn(|i| rate[i].fma::<I>(lost[i], by_decay[i]));
-                da[k] = from_fn(|i| size[i].fma::<I>(lost[i], da[k][i]));
+                let decayed: Lanes<A> = from_fn(|i| g[i] * a_bar[i]);
+                let gah: Lanes<A> = from_fn(|i| decayed[i] * before[k][i]);
+                by_decay = from_fn(|i| rate[i].fma::<I>(gah[i], by_decay[i]));
+                da[k] = from_fn(|i| size[i].fma::<I>(gah[i], da[k][i]));
                 carry[k] = decayed;
-                if RULE == ZERO_ORDER {
-                    let (held, inverse) = (again.helds[t * n + k], inverses[k]);
+                if METHOD == ZERO_ORDER_HOLD {
+                    let (b_factor, inverse) = (recomputed.b_factors[t * n + k], inverses[k]);
                     let gu: Lanes<A> = from_fn(|i| g[i] * u[i]);
-                    db[k] = from_fn(|i| gu[i].fma::<I>(held[i], db[k][i]));
-                    by_input = from_fn(|i| (g[i] * b[k]).fma::<I>(held[i], by_input[i]));
+                    db[k] = from_fn(|i| gu[i].fma::<I>(b_factor[i], db[k][i]));
+                    by_input = from_fn(|i| (g[i] * b[k]).fma::<I>(b_factor[i], by_input[i]));
                     by_size = from_fn(|i| decayed[i].fma::<I>(b[k], by_size[i]));
-                    let mut slope = zeros;
+                    let mut derivative = zeros;
                     for i in 0..LANES {
-                        let held = Held { decay: decay[i], held: held[i] };
-                        slope[i] = slope_by_rate::<I, _>(size[i], rate[i], inverse[i], held);
+                        let step = Discretized { a_bar: a_bar[i], b_factor: b_factor[i] };
+                        derivative[i] =
+                            b_factor_derivative::<I, _>(size[i], rate[i], inverse[i], step);
                     }
-                    da[k] = from_fn(|i| (gu[i] * b[k]).fma::<I>(slope[i], da[k][i]));
+                    da[k] = from_fn(|i| (gu[i] * b[k]).fma::<I>(derivative[i], da[k][i]));
                 } else {
                     db[k] = from_fn(|i| g[i].fma::<I>(scaled[i], db[k][i]));
                     by_size = from_fn(|i| g[i].fma::<I>(b[k], by_size[i]));
                 }
             }
-            if chunk.starts[t] {
+            if chunk.seq_start[t] {
                 carry.fill(zeros);
             }
-            if RULE != ZERO_ORDER {
+            if METHOD != ZERO_ORDER_HOLD {
                 by_input = from_fn(|i| size[i] * by_size[i]);
             }
             *grads.du.at_mut(t, block) = from_fn(|i| chunk.d[i].fma::<I>(dy[i], by_input[i]));
@@ -451,10 +476,10 @@ vectorized! {
     }
 }
 
-/// `∂held/∂A = (Δ·ā − held)/A = Δ²·φ₁'(Δ·A)` with zero-order hold. Near 0 the difference would cancel: there
-/// it is the series `φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!`.
+/// `∂b_factor/∂A = (Δ·ā − b_factor)/A = Δ²·φ₁'(Δ·A)` with zero-order hold. Near 0 the difference
+/// would cancel: there, the series `φ₁'(x) = Σ xᵏ·(k+1)/(k+2)!` is used.
 #[inline(always)]
-fn slope_by_rate<I: Isa, A: Real>(size: A, rate: A, inverse: A, held: Held<A>) -> A {
+fn b_factor_derivative<I: Isa, A: Real>(size: A, rate: A, inverse: A, step: Discretized<A>) -> A {
     /// `(k+1)/(k+2)!`
     const SERIES: [f64; 12] = {
         let (mut series, mut factorial, mut k) = ([0.0; 12], 1.0, 0);
@@ -471,6 +496,6 @@ fn slope_by_rate<I: Isa, A: Real>(size: A, rate: A, inverse: A, held: Held<A>) -
     if x < small && x > -small {
         size * size * sum
     } else {
-        (size * held.decay - held.held) * inverse
+        (size * step.a_bar - step.b_factor) * inverse
     }
 }

@@ -1,13 +1,13 @@
-//! What both directions share on the CPU: who works on which channels, and in what form.
+//! What forward and backward share on the CPU: the split into tasks, and the layout of the data.
 //!
-//! Threads take groups of neighbouring channels of a sequence. Within a group, vectors run over
-//! channels: [`LANES`] of them are a block, and each state of a block is one array. Numbers enter
-//! and leave chunk by chunk, through a [`Stage`], where they are widened and padded to whole
-//! blocks.
+//! A task is a group of neighbouring channels of one row. Within a group, vectors run over
+//! channels: [`LANES`] of them are a block, and each state of a block is one array. Values are
+//! loaded and stored chunk by chunk, through a [`ChunkBuffer`], in which they are widened and
+//! padded to whole blocks.
 
 use std::ops::Range;
 
-use super::rule::{Rule, inverse, rates_of};
+use super::discretize::{Method, inverse, rates_of};
 use super::{CHUNK, Discretization, Optional, SelectiveScan, Sizes, StepSize};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
@@ -20,14 +20,14 @@ use crate::kernel::View;
 /// Channels of a block.
 pub(super) const LANES: usize = 16;
 
-/// A number per channel of a block.
+/// One value per channel of a block.
 pub(super) type Lanes<A> = [A; LANES];
 
-/// The most numbers of a [`Stage`], which should stay in the cache.
-const STAGED: usize = 4096;
+/// The largest length of a [`ChunkBuffer`], which should stay in the cache.
+const CHUNK_BUFFER_LEN: usize = 4096;
 
-/// Groups that keep the threads of a large machine busy. Each has partial sums of its own in
-/// backward, so that there should not be many more.
+/// Enough groups to keep the threads of a large machine busy. In backward each has its own partial
+/// sums, so there should not be many more.
 const ENOUGH_GROUPS: usize = 32;
 
 /// The inputs of a scan.
@@ -43,8 +43,8 @@ pub(super) struct Inputs<'a, T: Float> {
     pub(super) d: Option<&'a [T::Acc]>,
     pub(super) delta_bias: Option<&'a [T::Acc]>,
     pub(super) z: Option<&'a [T]>,
-    pub(super) state: Option<&'a [T::Acc]>,
-    starts: Option<&'a [u32]>,
+    pub(super) initial_state: Option<&'a [T::Acc]>,
+    seq_start: Option<&'a [u32]>,
 }
 
 impl<'a, T: Float> Inputs<'a, T> {
@@ -54,36 +54,37 @@ impl<'a, T: Float> Inputs<'a, T> {
             discretization: scan.discretization,
             step: scan.step,
             sizes: Sizes::of(&[views[0].spec, views[1].spec, views[2].spec]),
-            u: views[0].of(),
-            delta: views[1].of(),
-            a_log: views[2].of(),
-            b: views[3].of(),
-            c: views[4].of(),
-            d: at(Optional::D).map(View::of),
-            delta_bias: at(Optional::DeltaBias).map(View::of),
-            z: at(Optional::Z).map(View::of),
-            state: at(Optional::State).map(View::of),
-            starts: at(Optional::Starts).map(View::of),
+            u: views[0].as_slice(),
+            delta: views[1].as_slice(),
+            a_log: views[2].as_slice(),
+            b: views[3].as_slice(),
+            c: views[4].as_slice(),
+            d: at(Optional::D).map(View::as_slice),
+            delta_bias: at(Optional::DeltaBias).map(View::as_slice),
+            z: at(Optional::Z).map(View::as_slice),
+            initial_state: at(Optional::InitialState).map(View::as_slice),
+            seq_start: at(Optional::SeqStart).map(View::as_slice),
         }
     }
 
-    /// Which of the three rules of [`hold`](super::rule::hold) it is.
-    pub(super) fn rule(&self) -> Rule {
+    /// The method of [`discretize`](super::discretize::discretize).
+    pub(super) fn method(&self) -> Method {
         match (self.discretization, self.step) {
-            (Discretization::Euler, StepSize::Softplus) => Rule::Decaying,
-            (Discretization::Euler, StepSize::Plain) => Rule::Euler,
-            (Discretization::ZeroOrderHold, _) => Rule::ZeroOrder,
+            (Discretization::Euler, StepSize::Softplus) => Method::EulerDecaying,
+            (Discretization::Euler, StepSize::Plain) => Method::Euler,
+            (Discretization::ZeroOrderHold, _) => Method::ZeroOrderHold,
         }
     }
 
-    /// Where in a chunk a new sequence starts.
-    pub(super) fn starts(&self, sequence: usize, chunk: &Range<usize>) -> [bool; CHUNK] {
+    /// The steps of a chunk at which a sequence starts.
+    pub(super) fn seq_start(&self, sequence: usize, chunk: &Range<usize>) -> [bool; CHUNK] {
         let first = sequence * self.sizes.l + chunk.start;
-        let starts = self.starts.map_or(&[][..], |starts| &starts[first..][..chunk.len()]);
-        std::array::from_fn(|t| starts.get(t).is_some_and(|start| *start != 0))
+        let seq_start =
+            self.seq_start.map_or(&[][..], |seq_start| &seq_start[first..][..chunk.len()]);
+        std::array::from_fn(|t| seq_start.get(t).is_some_and(|start| *start != 0))
     }
 
-    /// Ask for a group's part of a chunk of a `[b, l, d]` tensor, before it is its turn.
+    /// Prefetch a group's channels of a chunk of a `[b, l, d]` tensor.
     pub(super) fn prefetch(&self, x: &[T], group: &Group, chunk: Range<usize>) {
         let Sizes { l, d, .. } = self.sizes;
         for t in chunk {
@@ -92,7 +93,7 @@ impl<'a, T: Float> Inputs<'a, T> {
         }
     }
 
-    /// Rows of a `[b, l, n]` tensor that belong to a chunk.
+    /// The rows of a `[b, l, n]` tensor that belong to a chunk.
     pub(super) fn rows(&self, x: &'a [T], sequence: usize, chunk: &Range<usize>) -> &'a [T] {
         let Sizes { l, n, .. } = self.sizes;
         &x[(sequence * l + chunk.start) * n..][..chunk.len() * n]
@@ -105,31 +106,31 @@ impl Sizes {
         chunk * CHUNK..self.l.min((chunk + 1) * CHUNK)
     }
 
-    /// The number of channels of a group, but for the last of a sequence: enough to be worth a task, and
-    /// few enough to be staged.
+    /// The number of channels of a group (the last of a row may have fewer): enough to be worth a
+    /// task, and few enough for a [`ChunkBuffer`].
     pub(super) fn width(self) -> usize {
         let groups = ENOUGH_GROUPS.div_ceil(self.b.max(1));
         let least = GRAIN / (self.l * self.n).max(1);
-        let most = STAGED / self.staged() / LANES * LANES;
+        let most = CHUNK_BUFFER_LEN / self.buffered_steps() / LANES * LANES;
         self.d.div_ceil(groups).max(least).next_multiple_of(LANES).clamp(LANES, most)
     }
 
-    /// The steps that are staged at a time.
-    fn staged(self) -> usize {
+    /// The steps of a [`ChunkBuffer`].
+    fn buffered_steps(self) -> usize {
         self.l.clamp(1, CHUNK)
     }
 
-    /// How many numbers all tasks compute.
+    /// The number of states that all tasks compute.
     pub(super) fn work(self) -> usize {
         self.b * self.l * self.d * self.n
     }
 
-    /// The groups of each sequence.
+    /// The number of groups of a row.
     pub(super) fn groups(self) -> usize {
         self.d.div_ceil(self.width())
     }
 
-    /// Which channels of which sequence each task works on.
+    /// The group of each task.
     pub(super) fn tasks(self) -> impl Iterator<Item = Group> {
         let (width, d) = (self.width(), self.d);
         (0..self.b).flat_map(move |sequence| {
@@ -140,7 +141,7 @@ impl Sizes {
     }
 }
 
-/// Neighbouring channels of a sequence.
+/// Neighbouring channels of one row of the batch.
 pub(super) struct Group {
     pub(super) sequence: usize,
     pub(super) channels: Range<usize>,
@@ -151,14 +152,14 @@ impl Group {
         self.channels.len().div_ceil(LANES)
     }
 
-    /// The channels of each block, counted within the group.
+    /// The channels of a block, counted within the group.
     pub(super) fn block(&self, block: usize) -> Range<usize> {
         block * LANES..self.channels.len().min((block + 1) * LANES)
     }
 }
 
-/// The columns of each group, row by row, of a tensor whose sequences have `rows` rows of `d` channels:
-/// for each task as many slices. Empty ones where there is no tensor.
+/// Split a `[b, rows, d]` tensor into the columns of each group: for each task, `rows` slices; none
+/// if there is no tensor.
 pub(super) fn columns<T>(x: Option<&mut [T]>, rows: usize, sizes: Sizes) -> Vec<Vec<&mut [T]>> {
     let (groups, width) = (sizes.groups(), sizes.width());
     let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
@@ -173,19 +174,19 @@ pub(super) fn columns<T>(x: Option<&mut [T]>, rows: usize, sizes: Sizes) -> Vec<
     tasks
 }
 
-/// A chunk of a `[b, l, d]` tensor for a group: `[steps, blocks]`, with zeros beyond its channels.
-pub(super) struct Stage<A> {
+/// A group's channels of a chunk of a `[b, l, d]` tensor: `[steps, blocks]`, padded with zeros.
+pub(super) struct ChunkBuffer<A> {
     pub(super) blocks: usize,
     pub(super) lanes: Vec<Lanes<A>>,
 }
 
-impl<A: Real> Stage<A> {
-    pub(super) fn new(sizes: Sizes, group: &Group) -> Stage<A> {
+impl<A: Real> ChunkBuffer<A> {
+    pub(super) fn new(sizes: Sizes, group: &Group) -> ChunkBuffer<A> {
         let blocks = group.blocks();
-        Stage { blocks, lanes: vec![[A::ZERO; LANES]; sizes.staged() * blocks] }
+        ChunkBuffer { blocks, lanes: vec![[A::ZERO; LANES]; sizes.buffered_steps() * blocks] }
     }
 
-    /// Bring a chunk in.
+    /// Load a chunk.
     pub(super) fn load<T: Float<Acc = A>>(
         &mut self,
         x: &[T],
@@ -200,14 +201,14 @@ impl<A: Real> Stage<A> {
         }
     }
 
-    /// Add to each row.
+    /// Add `row` to each step.
     pub(super) fn add(&mut self, row: &[Lanes<A>]) {
         for lanes in self.lanes.chunks_mut(self.blocks) {
             fold::add(lanes.as_flattened_mut(), row.as_flattened());
         }
     }
 
-    /// Take a chunk out, to the columns of a tensor.
+    /// Store a chunk in the columns of a tensor.
     pub(super) fn store<T: Float<Acc = A>>(&self, columns: &mut [&mut [T]]) {
         for (columns, row) in columns.iter_mut().zip(self.lanes.chunks(self.blocks)) {
             T::narrow(&row.as_flattened()[..columns.len()], columns);
@@ -225,7 +226,7 @@ impl<A: Real> Stage<A> {
     }
 }
 
-/// `[width]` of a group, or zeros: `[blocks]`.
+/// A group's channels of a `[d]` tensor, or zeros: `[blocks]`.
 pub(super) fn per_channel<A: Real>(x: Option<&[A]>, group: &Group) -> Vec<Lanes<A>> {
     let mut lanes = vec![[A::ZERO; LANES]; group.blocks()];
     if let Some(x) = x {
@@ -235,7 +236,7 @@ pub(super) fn per_channel<A: Real>(x: Option<&[A]>, group: &Group) -> Vec<Lanes<
     lanes
 }
 
-/// A group's part of a `[…, d, n]` tensor, as `[blocks, n]`; `fill` beyond its channels.
+/// A group's channels of a `[…, d, n]` tensor, as `[blocks, n]`, padded with `fill`.
 pub(super) fn gather<A: Real>(x: &[A], group: &Group, n: usize, fill: A) -> Vec<Lanes<A>> {
     let mut lanes = vec![[fill; LANES]; group.blocks() * n];
     for (channel, x) in x.chunks(n).take(group.channels.len()).enumerate() {
@@ -255,9 +256,9 @@ pub(super) fn scatter<A: Real>(lanes: &[Lanes<A>], n: usize, x: &mut [A]) {
     }
 }
 
-/// How fast the states of a group decay, `[blocks, n]`.
+/// The decay rates of the states of a group, `[blocks, n]`.
 pub(super) struct Rates<A> {
-    /// See [`rate`](super::rule::rate).
+    /// `A·log₂e`: see [`discretize`](super::discretize).
     pub(super) rates: Vec<Lanes<A>>,
     /// `1/A`, for zero-order hold.
     pub(super) inverses: Vec<Lanes<A>>,
@@ -274,16 +275,16 @@ impl<A: Real> Rates<A> {
     }
 }
 
-/// A chunk of a block: what both directions read of it.
+/// What forward and backward read of a chunk of a block.
 pub(super) struct Chunk<'a, A> {
-    /// How many steps it has.
+    /// The number of steps.
     pub(super) steps: usize,
-    /// Where a new sequence starts.
-    pub(super) starts: [bool; CHUNK],
+    /// The steps at which a sequence starts.
+    pub(super) seq_start: [bool; CHUNK],
     pub(super) block: usize,
-    pub(super) u: &'a Stage<A>,
+    pub(super) u: &'a ChunkBuffer<A>,
     /// Δ
-    pub(super) size: &'a Stage<A>,
+    pub(super) size: &'a ChunkBuffer<A>,
     /// `[n]`
     pub(super) rates: &'a [Lanes<A>],
     pub(super) inverses: &'a [Lanes<A>],
@@ -306,8 +307,8 @@ impl<A: Real> Chunk<'_, A> {
     }
 }
 
-/// `Δ` from the staged `delta + delta_bias`, if that is not it already.
-pub(super) fn step_sizes<A: Real>(step: StepSize, delta: &mut Stage<A>) {
+/// Turn `delta + delta_bias` into Δ.
+pub(super) fn step_sizes<A: Real>(step: StepSize, delta: &mut ChunkBuffer<A>) {
     if step == StepSize::Softplus {
         softplus(delta.lanes.as_flattened_mut());
     }

@@ -1,11 +1,12 @@
-// The gradients of what belongs to channels, in the order of their tensors: from da_log, dd and ddelta_bias,
-// [n + 2, d], and from dstate, which lies behind the carries. One element of each per invocation.
+// Writes da_log, dd, ddelta_bias and dinitial_state in the layout of their tensors, from their sums
+// and from the end of the carries. One element of each per invocation.
 @group(0) @binding(0) var<storage, read> sums: array<f32>;     // [n + 2, d]
-@group(0) @binding(1) var<storage, read> carries: array<f32>;  // [b, chunks, n + 2, d], and [b, n, d]
+// [b, chunks, n + 2, d], then dinitial_state as [b, n, d]
+@group(0) @binding(1) var<storage, read> carries: array<f32>;
 @group(0) @binding(2) var<storage, read_write> da_log: array<f32>;       // [d, n]
 @group(0) @binding(3) var<storage, read_write> dd: array<f32>;           // [d]
 @group(0) @binding(4) var<storage, read_write> ddelta_bias: array<f32>;  // [d]
-@group(0) @binding(5) var<storage, read_write> dstate: array<f32>;       // [b, d, n]
+@group(0) @binding(5) var<storage, read_write> dinitial_state: array<f32>;       // [b, d, n]
 @group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
@@ -21,7 +22,7 @@ fn element(i: u32) {
     if i < p.d && given(DELTA_BIAS) {
         ddelta_bias[i] = sums[(p.n + 1u) * p.d + i];
     }
-    if given(STATE) {
-        dstate[i] = carries[p.b * p.chunks * p.rows * p.d + (entry * p.n + j) * p.d + c];
+    if given(INITIAL_STATE) {
+        dinitial_state[i] = carries[p.b * p.chunks * p.rows * p.d + (entry * p.n + j) * p.d + c];
     }
 }

@@ -3,10 +3,10 @@
 use std::array::from_fn;
 
 use super::cpu::{
-    Chunk, Group, Inputs, LANES, Lanes, Rates, Stage, columns, gather, per_channel, scatter,
+    Chunk, ChunkBuffer, Group, Inputs, LANES, Lanes, Rates, columns, gather, per_channel, scatter,
     step_sizes,
 };
-use super::rule::{ZERO_ORDER, hold, inverse, rates_of, with_rule};
+use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rates_of, with_method};
 use super::{CHUNK, SelectiveScan};
 use crate::cpu::CpuBuffer;
 use crate::cpu::fold;
@@ -22,33 +22,35 @@ pub(super) fn cpu(
     inputs: &[View<&CpuBuffer>],
     outputs: &mut [View<&mut CpuBuffer>],
 ) -> Result<()> {
-    with_dtype!(inputs[0].spec.dtype(), T: Float => forward(&Inputs::<T>::new(scan, inputs), outputs));
+    with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        forward(&Inputs::<T>::new(scan, inputs), outputs)
+    });
     Ok(())
 }
 
-/// What a thread fills at a time.
-struct Task<'a, T: Float> {
+/// The outputs of one task.
+struct ForwardTask<'a, T: Float> {
     group: Group,
     /// `[l]`, the group's channels.
     y: Vec<&'a mut [T]>,
     /// `[channels, n]`
-    last: &'a mut [T::Acc],
-    /// `[chunks, n]`, the group's channels; empty if nobody wants them.
-    kept: Vec<&'a mut [T::Acc]>,
+    final_state: &'a mut [T::Acc],
+    /// `[chunks, n]`, the group's channels; empty unless states are saved for backward.
+    saved: Vec<&'a mut [T::Acc]>,
 }
 
 fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
     let sizes = inputs.sizes;
-    let [y, last, kept @ ..] = outputs else { unreachable!("two results") };
-    let ys = columns(Some(y.of_mut::<T>()), sizes.l, sizes);
-    let kept = kept.first_mut().map(|kept| kept.of_mut::<T::Acc>());
-    let kepts = columns(kept, sizes.chunks() * sizes.n, sizes);
-    let mut last = last.of_mut::<T::Acc>();
-    let mut tasks: Vec<Task<T>> = Vec::new();
-    for ((group, y), kept) in sizes.tasks().zip(ys).zip(kepts) {
-        let (own, others) = last.split_at_mut(group.channels.len() * sizes.n);
-        last = others;
-        tasks.push(Task { group, y, last: own, kept });
+    let [y, final_state, saved @ ..] = outputs else { unreachable!("two results") };
+    let ys = columns(Some(y.as_mut_slice::<T>()), sizes.l, sizes);
+    let saved = saved.first_mut().map(|saved| saved.as_mut_slice::<T::Acc>());
+    let saved_columns = columns(saved, sizes.chunks() * sizes.n, sizes);
+    let mut final_state = final_state.as_mut_slice::<T::Acc>();
+    let mut tasks: Vec<ForwardTask<T>> = Vec::new();
+    for ((group, y), saved) in sizes.tasks().zip(ys).zip(saved_columns) {
+        let (own, others) = final_state.split_at_mut(group.channels.len() * sizes.n);
+        final_state = others;
+        tasks.push(ForwardTask { group, y, final_state: own, saved });
     }
     for_tasks(tasks, sizes.work(), |task| match sizes.l {
         1 => one_step(inputs, task),
@@ -56,26 +58,26 @@ fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
     });
 }
 
-/// Many steps: vectors run over channels.
-fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
-    let Task { group, mut y, last, mut kept } = task;
+/// A sequence of steps: vectors run over channels.
+fn steps<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
+    let ForwardTask { group, mut y, final_state, mut saved } = task;
     let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
     let Rates { rates, inverses } = Rates::new(inputs, &group);
     let (d, delta_bias) = (per_channel(inputs.d, &group), per_channel(inputs.delta_bias, &group));
-    let mut states = match inputs.state {
-        Some(state) => {
+    let mut states = match inputs.initial_state {
+        Some(initial_state) => {
             let first = (group.sequence * sizes.d + group.channels.start) * n;
-            gather(&state[first..], &group, n, T::Acc::ZERO)
+            gather(&initial_state[first..], &group, n, T::Acc::ZERO)
         }
         None => vec![[T::Acc::ZERO; LANES]; blocks * n],
     };
-    let [mut u, mut size, mut z, mut out] = [(); 4].map(|()| Stage::new(sizes, &group));
+    let [mut u, mut size, mut z, mut out] = [(); 4].map(|()| ChunkBuffer::new(sizes, &group));
     let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
 
     for chunk in 0..sizes.chunks() {
-        for (k, kept) in kept.iter_mut().skip(chunk * n).take(n).enumerate() {
-            for (block, kept) in kept.chunks_mut(LANES).enumerate() {
-                kept.copy_from_slice(&states[block * n + k][..kept.len()]);
+        for (k, saved) in saved.iter_mut().skip(chunk * n).take(n).enumerate() {
+            for (block, saved) in saved.chunks_mut(LANES).enumerate() {
+                saved.copy_from_slice(&states[block * n + k][..saved.len()]);
             }
         }
         let steps = sizes.chunk(chunk);
@@ -92,7 +94,7 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
         for block in 0..blocks {
             let chunk = Chunk {
                 steps: steps.len(),
-                starts: inputs.starts(group.sequence, &steps),
+                seq_start: inputs.seq_start(group.sequence, &steps),
                 block,
                 u: &u,
                 size: &size,
@@ -103,7 +105,8 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
                 d: d[block],
             };
             let states = &mut states[block * n..][..n];
-            with_rule!(inputs.rule(), RULE => scan_chunk::<_, RULE>(&chunk, states, &mut out));
+            let method = inputs.method();
+            with_method!(method, METHOD => scan_chunk::<_, METHOD>(&chunk, states, &mut out));
         }
         if let Some(gate_input) = inputs.z {
             z.load(gate_input, sizes, &group, &steps);
@@ -111,20 +114,20 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
         }
         out.store(&mut y[steps]);
     }
-    scatter(&states, n, last);
+    scatter(&states, n, final_state);
 }
 
 vectorized! {
-    /// The states of a block through a chunk, and the sums that come out.
-    fn scan_chunk<I: Isa, A: Real; const RULE: u8>(
+    /// Advance the states of a block by a chunk, and compute its outputs before the gate.
+    fn scan_chunk<I: Isa, A: Real; const METHOD: u8>(
         chunk: &Chunk<A>,
         states: &mut [Lanes<A>],
-        out: &mut Stage<A>,
+        out: &mut ChunkBuffer<A>,
     ) {
         let (block, n) = (chunk.block, chunk.n());
         let (rates, inverses, states) = (&chunk.rates[..n], &chunk.inverses[..n], &mut states[..n]);
         for t in 0..chunk.steps {
-            if chunk.starts[t] {
+            if chunk.seq_start[t] {
                 states.fill([A::ZERO; LANES]);
             }
             let (u, size) = (*chunk.u.at(t, block), *chunk.size.at(t, block));
@@ -134,9 +137,10 @@ vectorized! {
             for k in 0..n {
                 let (rate, inverse, state) = (rates[k], inverses[k], states[k]);
                 states[k] = from_fn(|i| {
-                    let held = hold::<I, _, RULE>(size[i], rate[i], inverse[i]);
-                    let input = if RULE == ZERO_ORDER { held.held * u[i] } else { scaled[i] };
-                    held.decay.fma::<I>(state[i], input * b[k])
+                    let step = discretize::<I, _, METHOD>(size[i], rate[i], inverse[i]);
+                    let zero_order_hold = METHOD == ZERO_ORDER_HOLD;
+                    let input = if zero_order_hold { step.b_factor * u[i] } else { scaled[i] };
+                    step.a_bar.fma::<I>(state[i], input * b[k])
                 });
                 sum = from_fn(|i| c[k].fma::<I>(states[k][i], sum[i]));
             }
@@ -152,30 +156,30 @@ vectorized! {
     }
 }
 
-/// One step, as in decoding: vectors run over states, which lie that way in memory.
-fn one_step<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
-    let Task { group, mut y, last, mut kept } = task;
+/// A single step, as in decoding: vectors run over states, which are contiguous in memory.
+fn one_step<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
+    let ForwardTask { group, mut y, final_state, mut saved } = task;
     let (sizes, n) = (inputs.sizes, inputs.sizes.n);
     let first = (group.sequence * sizes.d + group.channels.start) * n;
-    match inputs.state {
-        Some(state) if !inputs.starts(group.sequence, &(0..1))[0] => {
-            last.copy_from_slice(&state[first..][..last.len()]);
+    match inputs.initial_state {
+        Some(initial_state) if !inputs.seq_start(group.sequence, &(0..1))[0] => {
+            final_state.copy_from_slice(&initial_state[first..][..final_state.len()]);
         }
-        _ => last.fill(T::Acc::ZERO),
+        _ => final_state.fill(T::Acc::ZERO),
     }
-    for (k, kept) in kept.iter_mut().enumerate() {
-        for (kept, last) in kept.iter_mut().zip(last.chunks(n)) {
-            *kept = last[k];
+    for (k, saved) in saved.iter_mut().enumerate() {
+        for (saved, final_state) in saved.iter_mut().zip(final_state.chunks(n)) {
+            *saved = final_state[k];
         }
     }
-    let [mut u, mut size, mut out] = [(); 3].map(|()| Stage::new(sizes, &group));
+    let [mut u, mut size, mut out] = [(); 3].map(|()| ChunkBuffer::new(sizes, &group));
     u.load(inputs.u, sizes, &group, &(0..1));
     size.load(inputs.delta, sizes, &group, &(0..1));
     size.add(&per_channel(inputs.delta_bias, &group));
     step_sizes(inputs.step, &mut size);
-    let mut rates = inputs.a_log[group.channels.start * n..][..last.len()].to_vec();
+    let mut rates = inputs.a_log[group.channels.start * n..][..final_state.len()].to_vec();
     rates_of(&mut rates);
-    // Beyond n, zeros.
+    // Padded with zeros.
     let [mut b, mut c] = [(); 2].map(|()| vec![[T::Acc::ZERO; LANES]; n.div_ceil(LANES)]);
     T::widen(inputs.rows(inputs.b, group.sequence, &(0..1)), &mut b.as_flattened_mut()[..n]);
     T::widen(inputs.rows(inputs.c, group.sequence, &(0..1)), &mut c.as_flattened_mut()[..n]);
@@ -188,10 +192,10 @@ fn one_step<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
         b: &b,
         c: &c,
         d: d.as_flattened(),
-        states: last,
+        states: final_state,
         out: out.lanes.as_flattened_mut(),
     };
-    with_rule!(inputs.rule(), RULE => step_channels::<_, RULE>(step));
+    with_method!(inputs.method(), METHOD => step_channels::<_, METHOD>(step));
     if let Some(gate_input) = inputs.z {
         u.load(gate_input, sizes, &group, &(0..1));
         gate(out.lanes.as_flattened_mut(), u.lanes.as_flattened());
@@ -199,10 +203,10 @@ fn one_step<T: Float>(inputs: &Inputs<T>, task: Task<T>) {
     out.store(&mut y);
 }
 
-/// One step of some channels.
+/// A single step of some channels.
 struct OneStep<'a, A> {
     n: usize,
-    /// `[channels]`, and more
+    /// `[channels]`, padded
     u: &'a [A],
     size: &'a [A],
     d: &'a [A],
@@ -210,30 +214,30 @@ struct OneStep<'a, A> {
     /// `[channels, n]`
     rates: &'a [A],
     states: &'a mut [A],
-    /// `[n]`, in lanes
+    /// `[n]`, padded
     b: &'a [Lanes<A>],
     c: &'a [Lanes<A>],
 }
 
 vectorized! {
-    fn step_channels<I: Isa, A: Real; const RULE: u8>(step: OneStep<A>) {
+    fn step_channels<I: Isa, A: Real; const METHOD: u8>(step: OneStep<A>) {
         let OneStep { n, u, size, d, out, rates, states, b, c } = step;
         let channels = rates.chunks_exact(n).zip(states.chunks_exact_mut(n));
         for ((rates, states), (u, size)) in channels.zip(u.iter().zip(size)) {
             let (whole_rates, rest_rates) = rates.as_chunks::<LANES>();
             let (whole, rest) = states.as_chunks_mut::<LANES>();
             for ((rates, states), b) in whole_rates.iter().zip(whole).zip(b) {
-                advance::<I, _, RULE>([*size, *u], rates, b, states);
+                advance::<I, _, METHOD>([*size, *u], rates, b, states);
             }
             if !rest.is_empty() {
                 let [mut rates, mut states] = [[-A::ONE; LANES]; 2];
                 rates[..rest.len()].copy_from_slice(rest_rates);
                 states[..rest.len()].copy_from_slice(rest);
-                advance::<I, _, RULE>([*size, *u], &rates, &b[whole_rates.len()], &mut states);
+                advance::<I, _, METHOD>([*size, *u], &rates, &b[whole_rates.len()], &mut states);
                 rest.copy_from_slice(&states[..rest.len()]);
             }
         }
-        // What was just stored is better read a while later.
+        // In a second loop: loads that follow a store to the same address too closely would stall.
         let results = states.chunks_exact(n).zip(out).zip(u.iter().zip(d));
         for ((states, out), (u, d)) in results {
             let (whole, rest) = states.as_chunks::<LANES>();
@@ -249,16 +253,16 @@ vectorized! {
     }
 }
 
-/// A step of one channel, for states side by side.
+/// A single step of one channel, for [`LANES`] of its states.
 #[inline(always)]
-fn advance<I: Isa, A: Real, const RULE: u8>(
+fn advance<I: Isa, A: Real, const METHOD: u8>(
     [size, u]: [A; 2],
     rates: &Lanes<A>,
     b: &Lanes<A>,
     states: &mut Lanes<A>,
 ) {
     for i in 0..LANES {
-        let held = hold::<I, _, RULE>(size, rates[i], inverse(rates[i]));
-        states[i] = held.decay.fma::<I>(states[i], held.held * u * b[i]);
+        let step = discretize::<I, _, METHOD>(size, rates[i], inverse(rates[i]));
+        states[i] = step.a_bar.fma::<I>(states[i], step.b_factor * u * b[i]);
     }
 }

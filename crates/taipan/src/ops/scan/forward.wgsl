@@ -1,35 +1,37 @@
-// Scans: an invocation walks through its piece from the states before it. For output if OUTPUT is 1, else
-// from no states, or the first, to leave those behind the piece, and the sum of its step sizes.
-@group(0) @binding(0) var<storage, read> packed: array<f32>;
+// The sequential scan of a segment by each invocation. If OUTPUT is 1, from the state before the
+// segment, to compute y. If it is 0, from a zero state, or from initial_state for the first
+// segment, to compute the state after the segment and the sum of its step sizes.
+@group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> u: array<Elem>;      // [b, l, d]
 @group(0) @binding(2) var<storage, read> delta: array<Elem>;  // [b, l, d]
 @group(0) @binding(3) var<storage, read> z: array<Elem>;      // [b, l, d]
-@group(0) @binding(4) var<storage, read> state: array<f32>;   // [b, d, n]
+@group(0) @binding(4) var<storage, read> initial_state: array<f32>;   // [b, d, n]
 @group(0) @binding(5) var<storage, read_write> y: array<Elem>;    // [b, l, d]
-@group(0) @binding(6) var<storage, read_write> last: array<f32>;  // [b, d, n], or sums [b, pieces, d]
-@group(0) @binding(7) var<storage, read_write> kept: array<f32>;  // [b, chunks, n, d]
+// [b, d, n]; without OUTPUT, the sums of step sizes [b, segments, d].
+@group(0) @binding(6) var<storage, read_write> final_state: array<f32>;
+@group(0) @binding(7) var<storage, read_write> saved: array<f32>;  // [b, chunks, n, d]
 @group(1) @binding(0) var<uniform> p: Params;
 
-// The states before a chunk.
-fn before(at: Place, channel: u32, chunk: u32, j: u32) -> Lanes {
+// The state before a chunk.
+fn state_before(at: Work, channel: u32, chunk: u32, j: u32) -> Lanes {
     let c = within(channel);
     if chunk == 0u {
-        if given(STATE) {
+        if given(INITIAL_STATE) {
             let i = (at.entry * p.d + c) * p.n + j;
-            return Lanes(state[i.x], state[i.y]);
+            return Lanes(initial_state[i.x], initial_state[i.y]);
         }
     } else if OUTPUT == 1u || chunk > at.first {
         let i = ((at.entry * p.chunks + chunk) * p.n + j) * p.d + c;
-        return Lanes(kept[i.x], kept[i.y]);
+        return Lanes(saved[i.x], saved[i.y]);
     }
     return Lanes();
 }
 
-fn keep(number: u32, channel: u32, j: u32, h: Lanes) {
+fn save_state(number: u32, channel: u32, j: u32, h: Lanes) {
     for (var k = 0u; k < VECTOR; k++) {
         let c = channel + k * WIDTH;
         if c < p.d {
-            kept[(number * p.n + j) * p.d + c] = h[k];
+            saved[(number * p.n + j) * p.d + c] = h[k];
         }
     }
 }
@@ -40,19 +42,19 @@ fn main(
     @builtin(num_workgroups) groups: vec3<u32>,
     @builtin(local_invocation_index) local: u32,
 ) {
-    let at = place(flat(group, groups));
+    let at = work_of(flat(group, groups));
     let channel = at.block * WIDTH * VECTOR + local;
     if at.unit >= p.end_unit {
         return;
     }
     let c = within(channel);
-    let skip = Lanes(packed[skip_at(c.x)], packed[skip_at(c.y)]);
-    let bias = Lanes(packed[bias_at(c.x)], packed[bias_at(c.y)]);
+    let skip = Lanes(prepared[skip_at(c.x)], prepared[skip_at(c.y)]);
+    let bias = Lanes(prepared[bias_at(c.x)], prepared[bias_at(c.y)]);
     var total = Lanes();
     var started = 0u;
     for (var chunk = at.first; chunk < at.end; chunk++) {
         let number = at.entry * p.chunks + chunk;
-        let starts = u32(packed[starts_at(number)]);
+        let seq_starts = u32(prepared[seq_starts_at(number)]);
         let row = at.entry * p.l + chunk * STEPS;
         let steps = steps_of(chunk);
         var us: array<Lanes, STEPS>;
@@ -63,39 +65,40 @@ fn main(
             let x = Lanes(f32(delta[i.x]), f32(delta[i.y])) + bias;
             let exists = inside(channel) & vec2(t < steps);
             let v = select(Lanes(), Lanes(f32(u[i.x]), f32(u[i.y])), exists);
-            let size = select(Lanes(), select(Lanes(m_softplus(x.x), m_softplus(x.y)), x, given(PLAIN)), exists);
+            let softplus = Lanes(m_softplus(x.x), m_softplus(x.y));
+            let size = select(Lanes(), select(softplus, x, given(PLAIN)), exists);
             us[t] = v;
             sizes[t] = size;
             ys[t] = skip * v;
             total += size;
         }
-        started |= starts;
+        started |= seq_starts;
 
         for (var j = 0u; j < p.n; j++) {
             let rate = rates(j, channel);
-            var rows = rows_from(rows_at(number, j), local);
-            var h = before(at, channel, chunk, j);
-            if OUTPUT == 1u && chunk == 0u && given(KEEP) {
-                keep(number, channel, j, h);
+            var rows = load_bc(bc_rows_at(number, j), local);
+            var h = state_before(at, channel, chunk, j);
+            if OUTPUT == 1u && chunk == 0u && given(SAVE) {
+                save_state(number, channel, j, h);
             }
             for (var t = 0u; t < STEPS; t++) {
-                let step = hold(sizes[t], rate);
-                if STARTING == 1u {
-                    h = select(h, Lanes(), (starts & (1u << t)) != 0u);
+                let step = discretize(sizes[t], rate);
+                if SEQ_STARTS == 1u {
+                    h = select(h, Lanes(), (seq_starts & (1u << t)) != 0u);
                 }
-                h = fma(step.decay, h, step.held * us[t] * row_at(&rows, t));
+                h = fma(step.a_bar, h, step.b_factor * us[t] * bc_at(&rows, t));
                 if OUTPUT == 1u {
-                    ys[t] = fma(Lanes(row_at(&rows, STEPS + t)), h, ys[t]);
+                    ys[t] = fma(Lanes(bc_at(&rows, STEPS + t)), h, ys[t]);
                 }
             }
             if chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks) {
-                keep(number + 1u, channel, j, h);
+                save_state(number + 1u, channel, j, h);
             }
             if OUTPUT == 1u && chunk + 1u == p.chunks {
                 for (var k = 0u; k < VECTOR; k++) {
                     let c = channel + k * WIDTH;
                     if c < p.d {
-                        last[(at.entry * p.d + c) * p.n + j] = h[k];
+                        final_state[(at.entry * p.d + c) * p.n + j] = h[k];
                     }
                 }
             }
@@ -121,8 +124,8 @@ fn main(
         for (var k = 0u; k < VECTOR; k++) {
             let c = channel + k * WIDTH;
             if c < p.d {
-                last[(at.entry * p.all_pieces + at.piece) * p.d + c] =
-                    select(total[k], ENDLESS, started != 0u);
+                final_state[(at.entry * p.all_segments + at.segment) * p.d + c] =
+                    select(total[k], RESET, started != 0u);
             }
         }
     }

@@ -1,17 +1,17 @@
-// An invocation of the kernels that walk through time has VECTOR channels, WIDTH apart, of a piece: some
-// chunks of a sequence, one after the other. It goes through the states one by one, and with each through
-// the STEPS of a chunk, whose numbers it holds meanwhile.
+// Common to the sequential scans: an invocation has VECTOR channels, WIDTH apart, of a segment,
+// which is a range of chunks. Chunk by chunk it loads the values of STEPS steps into registers, and
+// then scans them for one state after the other.
 alias Lanes = vec2<f32>;
 alias Integers = vec2<i32>;
 
-// What a workgroup computes: WIDTH·VECTOR neighbouring channels of a piece.
-struct Place {
-    // Pieces are counted through all sequences.
+// What a workgroup computes: WIDTH·VECTOR neighbouring channels of a segment.
+struct Work {
+    // The index of the segment, counted over all rows.
     unit: u32,
     entry: u32,
-    piece: u32,
+    segment: u32,
     block: u32,
-    // Its chunks, within the sequence.
+    // Its chunks, counted within the row.
     first: u32,
     end: u32,
 }
@@ -20,20 +20,20 @@ fn blocks() -> u32 {
     return (p.d + WIDTH * VECTOR - 1u) / (WIDTH * VECTOR);
 }
 
-fn place(group: u32) -> Place {
+fn work_of(group: u32) -> Work {
     let unit = group / blocks() + p.first_unit;
-    let piece = unit % p.pieces + p.first_piece;
-    let first = piece * p.per_piece;
-    let end = min(first + p.per_piece, p.chunks);
-    return Place(unit, unit / p.pieces, piece, group % blocks(), first, end);
+    let segment = unit % p.segments + p.first_segment;
+    let first = segment * p.per_segment;
+    let end = min(first + p.per_segment, p.chunks);
+    return Work(unit, unit / p.segments, segment, group % blocks(), first, end);
 }
 
-// The steps of a chunk that are before the end.
+// The number of steps of a chunk; the last chunk may have fewer.
 fn steps_of(chunk: u32) -> u32 {
     return min(p.l - chunk * STEPS, STEPS);
 }
 
-// Channels beyond the last one compute what the last one does, from 0.
+// Invocations beyond the last channel read its data and use 0 instead.
 fn within(channel: u32) -> vec2<u32> {
     return min(vec2(channel, channel + WIDTH), vec2(p.d - 1u));
 }
@@ -44,7 +44,7 @@ fn inside(channel: u32) -> vec2<bool> {
 
 fn rates(state: u32, channel: u32) -> Lanes {
     let c = within(channel);
-    let v = Lanes(packed[rate_at(state, c.x)], packed[rate_at(state, c.y)]);
+    let v = Lanes(prepared[rate_at(state, c.x)], prepared[rate_at(state, c.y)]);
     return select(Lanes(-1.0), v, inside(channel));
 }
 
@@ -52,14 +52,15 @@ fn is_nan(x: Lanes) -> vec2<bool> {
     return (bitcast<vec2<u32>>(x) & vec2(~M_SIGN)) > vec2(M_INFINITY);
 }
 
-// What happens during a step of size Δ to a state of rate A: ā = exp(Δ·A), and held of b̄ = held·b.
-struct Held {
-    decay: Lanes,
-    held: Lanes,
+// The discretised system for a step of size Δ and a rate A: ā = exp(Δ·A), and b_factor with
+// b̄ = b_factor·b.
+struct Discretized {
+    a_bar: Lanes,
+    b_factor: Lanes,
 }
 
-// As m_exp() and m_exp_m1(), but that what is subnormal is 0, and for less.
-fn hold(size: Lanes, rate: Lanes) -> Held {
+// As m_exp() and m_exp_m1(), but cheaper: subnormal results are 0.
+fn discretize(size: Lanes, rate: Lanes) -> Discretized {
     const LEAST = -87.0;
     let x = size * rate;
     let within = clamp(x, Lanes(LEAST), Lanes(88.7));
@@ -74,14 +75,14 @@ fn hold(size: Lanes, rate: Lanes) -> Held {
     let m = fma(square, q, r);
     let exponent = i << vec2(23u);
     let scaled = bitcast<Lanes>(bitcast<Integers>(1.0 + m) + exponent);
-    let decay = select(select(scaled, Lanes(), x < Lanes(LEAST)), x, is_nan(x));
-    if ZERO_ORDER == 0u {
-        return Held(decay, size);
+    let a_bar = select(select(scaled, Lanes(), x < Lanes(LEAST)), x, is_nan(x));
+    if ZERO_ORDER_HOLD == 0u {
+        return Discretized(a_bar, size);
     }
-    // 2ⁿ·m + (2ⁿ − 1), where n is not 128.
+    // 2ⁿ·m + (2ⁿ − 1); n = 128 would overflow.
     let power = bitcast<Lanes>(bitcast<Integers>(Lanes(1.0)) + min(exponent, Integers(127 << 23u)));
     let near = fma(power, m, select(power - 1.0, Lanes(), i == Integers()));
-    let exp_m1 = select(near, decay - 1.0, i > Integers(1));
+    let exp_m1 = select(near, a_bar - 1.0, i > Integers(1));
     let tiny = abs(x) < Lanes(M_DOWN);
-    return Held(decay, select(exp_m1 / rate, size, tiny | is_nan(size)));
+    return Discretized(a_bar, select(exp_m1 / rate, size, tiny | is_nan(size)));
 }

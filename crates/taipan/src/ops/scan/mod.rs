@@ -1,13 +1,13 @@
 //! The selective scan (S6), the core of Mamba, and its gradient.
 //!
-//! In what follows `b` is the batch, `l` the length of the sequences, `d` the number of channels
-//! and `n` that of states per channel.
+//! `b` is the batch size, `l` the length of the rows, `d` the number of channels and `n` the number
+//! of states per channel.
 
 mod backward;
 mod cpu;
+mod discretize;
 mod forward;
 mod gpu;
-mod rule;
 
 use self::backward::ScanGrad;
 use crate::DType;
@@ -22,11 +22,11 @@ pub(super) use self::gpu::programs;
 
 const OP: &str = "selective_scan";
 
-/// Steps between two states that forward keeps for backward, which computes those in between again.
+/// Steps between two states that are saved for backward, which recomputes those in between.
 const CHUNK: usize = 16;
 
-/// What [`selective_scan`] computes with. `Scan::new` takes what it needs; the other fields are public,
-/// and empty unless they are set.
+/// The arguments of [`selective_scan`]. `Scan::new` takes the required ones; the optional ones are
+/// public fields.
 ///
 /// | tensor | shape | type |
 /// |---|---|---|
@@ -34,13 +34,13 @@ const CHUNK: usize = 16;
 /// | `b`, `c` | `[b, l, n]` | the same |
 /// | `a_log` | `[d, n]` | f32; f64 if `u` is |
 /// | `d`, `delta_bias` | `[d]` | as `a_log` |
-/// | `state` | `[b, d, n]` | as `a_log` |
-/// | `starts` | `[b, l]` | u32 |
+/// | `initial_state` | `[b, d, n]` | as `a_log` |
+/// | `seq_start` | `[b, l]` | u32 |
 ///
 /// The number `n` of states per channel is 1 to [`Scan::MAX_STATES`].
 ///
-/// Parameters of the recurrence and its state do not fit half precision, so they are in f32 for
-/// `u` in f16 or bf16.
+/// The parameters of the recurrence and its state need more than half precision: they are in f32
+/// for `u` in f16 or bf16.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan<'a> {
     /// The input of each channel.
@@ -59,10 +59,11 @@ pub struct Scan<'a> {
     pub delta_bias: Option<&'a Tensor>,
     /// The gate: outputs are multiplied by `silu(z)`.
     pub z: Option<&'a Tensor>,
-    /// The states to begin from; zeros if absent.
-    pub state: Option<&'a Tensor>,
-    /// Not 0 where a new sequence starts, with empty states: several may share a row.
-    pub starts: Option<&'a Tensor>,
+    /// The state before the first step; zeros if absent.
+    pub initial_state: Option<&'a Tensor>,
+    /// For packed sequences: not 0 at the first step of each sequence, where the state is reset to
+    /// zero.
+    pub seq_start: Option<&'a Tensor>,
     /// How the continuous system becomes a discrete one.
     pub discretization: Discretization,
     /// How `delta` becomes a step size.
@@ -72,7 +73,7 @@ pub struct Scan<'a> {
 /// How the continuous system `h' = A·h + b·u` becomes a recurrence with steps of size Δ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Discretization {
-    /// `b̄ = Δ·b`: what the published Mamba models were trained with.
+    /// `b̄ = Δ·b`, as the published Mamba models were trained.
     Euler,
     /// `b̄ = (exp(Δ·A) − 1)/A·b`: exact for an input that is constant during the step.
     ZeroOrderHold,
@@ -88,10 +89,10 @@ pub enum StepSize {
 }
 
 impl<'a> Scan<'a> {
-    /// The most states per channel: an `a_log` of `[d, n]` with a larger `n` is refused.
+    /// The largest `n`: an `a_log` of `[d, n]` with more states is an error.
     pub const MAX_STATES: usize = 256;
 
-    /// The recurrence as Mamba has it, by Euler's rule and with softplus, without anything optional.
+    /// The recurrence of Mamba, by Euler's method and with softplus, without optional tensors.
     pub fn new(
         u: &'a Tensor,
         delta: &'a Tensor,
@@ -108,29 +109,31 @@ impl<'a> Scan<'a> {
             d: None,
             delta_bias: None,
             z: None,
-            state: None,
-            starts: None,
+            initial_state: None,
+            seq_start: None,
             discretization: Discretization::Euler,
             step: StepSize::Softplus,
         }
     }
 }
 
-/// The selective scan: the output `[b, l, d]` and the last states `[b, d, n]`.
+/// The selective scan: the output `[b, l, d]` and the final state `[b, d, n]`.
 ///
-/// For each sequence and each channel, with `A = −exp(a_log)` and `Δ = softplus(delta + delta_bias)`,
+/// For each sequence and each channel, with `A = −exp(a_log)` and
+/// `Δ = softplus(delta + delta_bias)`,
 ///
 /// ```text
-/// h_t = exp(Δ_t·A)·h_{t−1} + b̄_t·u_t        b̄_t = Δ_t·b_t, or (exp(Δ_t·A) − 1)/A·b_t: see Discretization
+/// h_t = exp(Δ_t·A)·h_{t−1} + b̄_t·u_t
+/// b̄_t = Δ_t·b_t, or (exp(Δ_t·A) − 1)/A·b_t        see Discretization
 /// y_t = (Σ_n c_t·h_t + d·u_t)·silu(z_t)
 /// ```
 ///
-/// Every float input has a gradient, from the output and from the last states. Time and memory are linear in
-/// `l`: backward keeps the inputs and one state in 16.
+/// Every float input gets its gradient from both results. Time and memory are linear in `l`: the
+/// inputs and one state in 16 are saved for backward.
 ///
-/// Scanning a sequence in pieces, each from the last states of the one before, is the same as
-/// scanning it at once. Of a row with `starts`, each sequence is scanned as if it were alone; `state` then
-/// belongs to what comes before the first start.
+/// A long sequence can be scanned in several calls, each from the final state of the call before.
+/// With `seq_start`, each packed sequence is scanned as if it were alone; `initial_state` then
+/// belongs to the steps before the first start.
 ///
 /// ```
 /// use taipan::{DType, Device, Scan, Tensor, selective_scan};
@@ -142,27 +145,26 @@ impl<'a> Scan<'a> {
 /// let (bs, cs) = (random(&[b, l, n], 5)?, random(&[b, l, n], 6)?);
 ///
 /// let scan = Scan { d: Some(&skip), ..Scan::new(&u, &delta, &a_log, &bs, &cs) };
-/// let (y, last) = selective_scan(&scan)?;
-/// assert_eq!((y.shape(), last.shape()), (&[b, l, d][..], &[b, d, n][..]));
+/// let (y, final_state) = selective_scan(&scan)?;
+/// assert_eq!((y.shape(), final_state.shape()), (&[b, l, d][..], &[b, d, n][..]));
 /// let grads = y.sum()?.backward()?;
 /// assert_eq!(grads.of(&u)?.shape(), [b, l, d]);
 /// assert_eq!(grads.of(&skip)?.shape(), [d]);
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn selective_scan(scan: &Scan) -> Result<(Tensor, Tensor)> {
-    let Scan { u, delta, a_log, b, c, d, delta_bias, z, state, starts, discretization, step } =
-        *scan;
-    let optional = [d, delta_bias, z, state, starts];
+    let Scan { u, delta, a_log, b, c, discretization, step, .. } = *scan;
+    let optional = [scan.d, scan.delta_bias, scan.z, scan.initial_state, scan.seq_start];
     let given = optional.map(|tensor| tensor.is_some());
     let inputs: Vec<&Tensor> =
         [u, delta, a_log, b, c].into_iter().chain(optional.into_iter().flatten()).collect();
     let mut results = apply(SelectiveScan { discretization, step, given }, &inputs)?;
-    let last = results.swap_remove(1);
-    Ok((results.swap_remove(0), last))
+    let final_state = results.swap_remove(1);
+    Ok((results.swap_remove(0), final_state))
 }
 
-/// One step of [`selective_scan`], for decoding: everything is without the dimension `l`, the
-/// states of the step before are `state`, and those of this one are returned behind the output `[b, d]`.
+/// One step of [`selective_scan`], for decoding: no tensor has the dimension `l`, `initial_state`
+/// is the state after the step before, and the result is the output `[b, d]` and the next state.
 ///
 /// ```
 /// use taipan::{DType, Device, Scan, Tensor, selective_scan_step};
@@ -173,7 +175,7 @@ pub fn selective_scan(scan: &Scan) -> Result<(Tensor, Tensor)> {
 /// let (bs, cs) = (random(&[b, n], 5)?, random(&[b, n], 6)?);
 /// let mut state = Tensor::zeros(&[b, d, n], DType::F32, &Device::Cpu)?;
 /// for _ in 0..3 {
-///     let step = Scan { state: Some(&state), ..Scan::new(&u, &delta, &a_log, &bs, &cs) };
+///     let step = Scan { initial_state: Some(&state), ..Scan::new(&u, &delta, &a_log, &bs, &cs) };
 ///     let (y, next) = selective_scan_step(&step)?;
 ///     assert_eq!(y.shape(), [b, d]);
 ///     state = next;
@@ -182,7 +184,7 @@ pub fn selective_scan(scan: &Scan) -> Result<(Tensor, Tensor)> {
 /// ```
 pub fn selective_scan_step(scan: &Scan) -> Result<(Tensor, Tensor)> {
     const OP: &str = "selective_scan_step";
-    ensure!(OP, scan.starts.is_none(), "starts are given, expected none: a step has no row");
+    ensure!(OP, scan.seq_start.is_none(), "seq_start is given, expected none for a single step");
     let with_length = |tensor: &Tensor, name: &str| {
         let &[rows, columns] = tensor.shape() else {
             let found = tensor.shape();
@@ -199,27 +201,27 @@ pub fn selective_scan_step(scan: &Scan) -> Result<(Tensor, Tensor)> {
     ];
     let z = scan.z.map(|z| with_length(z, "z")).transpose()?;
     let scan = Scan { u: &u, delta: &delta, b: &b, c: &c, z: z.as_ref(), ..*scan };
-    let (y, last) = selective_scan(&scan)?;
-    Ok((y.reshape(&[u.shape()[0], u.shape()[2]])?, last))
+    let (y, final_state) = selective_scan(&scan)?;
+    Ok((y.reshape(&[u.shape()[0], u.shape()[2]])?, final_state))
 }
 
-/// The tensors of a scan that may be absent, in the order of the inputs: behind `u`, `delta`, `a_log`,
-/// `b` and `c`.
+/// The optional tensors of a scan, in the order of the inputs, after `u`, `delta`, `a_log`, `b` and
+/// `c`.
 #[derive(Clone, Copy, PartialEq)]
 enum Optional {
     D,
     DeltaBias,
     Z,
-    State,
-    Starts,
+    InitialState,
+    SeqStart,
 }
 
-/// The op: which inputs it has, and how it discretises.
+/// The op: which optional inputs it has, and how it discretises.
 #[derive(Clone, Copy)]
 struct SelectiveScan {
     discretization: Discretization,
     step: StepSize,
-    /// By [`Optional`].
+    /// Indexed by [`Optional`].
     given: [bool; 5],
 }
 
@@ -233,20 +235,20 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// From the shapes of `u` and `a_log`, which were checked.
+    /// From the shapes of `u` and `a_log`, which have been checked.
     fn of(inputs: &[&Spec]) -> Sizes {
         let (u, a) = (inputs[0].shape(), inputs[2].shape());
         Sizes { b: u[0], l: u[1], d: u[2], n: a[1] }
     }
 
-    /// How many states forward keeps of each sequence.
+    /// The number of states saved for each row.
     fn chunks(self) -> usize {
         self.l.div_ceil(CHUNK)
     }
 }
 
 impl SelectiveScan {
-    /// Where among the inputs an optional one is.
+    /// The index of an optional tensor among the inputs.
     fn index(&self, which: Optional) -> Option<usize> {
         let before = &self.given[..which as usize];
         self.given[which as usize].then(|| 5 + before.iter().filter(|given| **given).count())
@@ -259,17 +261,17 @@ impl SelectiveScan {
 }
 
 impl Op for SelectiveScan {
-    fn keeps(&self, slot: Slot, _: &[bool]) -> bool {
+    fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         matches!(slot, Slot::Input(_))
     }
 
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        // Behind the results, the states that were kept.
+        // The saved states come after the two results.
         let states = saved.take_output(2);
         let mut inputs: Vec<&Tensor> = (0..self.inputs()).map(|i| saved.input(i)).collect();
         inputs.extend([&states, &dys[0], &dys[1]]);
         let mut grads: Vec<_> = run(&ScanGrad(*self), &inputs)?.into_iter().map(Some).collect();
-        if self.index(Optional::Starts).is_some() {
+        if self.index(Optional::SeqStart).is_some() {
             grads.push(None);
         }
         Ok(grads)
@@ -307,21 +309,21 @@ impl Kernel for SelectiveScan {
             (Optional::D, "d", &[d], wide),
             (Optional::DeltaBias, "delta_bias", &[d], wide),
             (Optional::Z, "z", &[b, l, d], dtype),
-            (Optional::State, "state", &[b, d, n], wide),
-            (Optional::Starts, "starts", &[b, l], DType::U32),
+            (Optional::InitialState, "initial_state", &[b, d, n], wide),
+            (Optional::SeqStart, "seq_start", &[b, l], DType::U32),
         ];
         for (which, name, shape, dtype) in optional {
             if let Some(i) = self.index(which) {
                 check(i, name, shape, dtype)?;
             }
         }
-        let (y, last) = (inputs[0].clone(), Spec::new(OP, &[b, d, n], wide)?);
-        kept_states(&y, &last)?;
-        Ok(vec![y, last])
+        let (y, final_state) = (inputs[0].clone(), Spec::new(OP, &[b, d, n], wide)?);
+        saved_states(&y, &final_state)?;
+        Ok(vec![y, final_state])
     }
 
-    fn extras(&self, outputs: &[Spec]) -> Vec<Spec> {
-        vec![kept_states(&outputs[0], &outputs[1]).expect("checked with the outputs")]
+    fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {
+        vec![saved_states(&outputs[0], &outputs[1]).expect("checked with the outputs")]
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -334,7 +336,7 @@ impl Kernel for SelectiveScan {
 }
 
 /// The states before each chunk, `[b, chunks, n, d]`, of a scan with these results.
-fn kept_states(y: &Spec, last: &Spec) -> Result<Spec> {
-    let (&[b, l, d], n) = (y.shape().as_array().expect("checked"), last.shape()[2]);
-    Spec::new(OP, &[b, l.div_ceil(CHUNK), n, d], last.dtype())
+fn saved_states(y: &Spec, final_state: &Spec) -> Result<Spec> {
+    let (&[b, l, d], n) = (y.shape().as_array().expect("checked"), final_state.shape()[2]);
+    Spec::new(OP, &[b, l.div_ceil(CHUNK), n, d], final_state.dtype())
 }

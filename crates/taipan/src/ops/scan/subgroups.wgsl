@@ -1,20 +1,20 @@
-// With subgroups of SHARE neighbouring invocations: they read the elements of rows together, and leave
-// their parts as one.
-struct Rows {
+// With subgroups of SHARE neighbouring invocations: they load the elements of b and c together, and
+// write one partial sum.
+struct BcRows {
     loaded: array<f32, 2u * STEPS / SHARE>,
 }
 
-fn rows_from(at: u32, local: u32) -> Rows {
-    var rows: Rows;
+fn load_bc(at: u32, local: u32) -> BcRows {
+    var rows: BcRows;
     for (var i = 0u; i < 2u * STEPS / SHARE; i++) {
-        rows.loaded[i] = packed[at + i * SHARE + local % SHARE];
+        rows.loaded[i] = prepared[at + i * SHARE + local % SHARE];
     }
     return rows;
 }
 
-// Element i of b and c, one behind the other. Where it is in the subgroup must be a constant, which
-// it is once the loops over steps are unrolled.
-fn row_at(rows: ptr<function, Rows>, i: u32) -> f32 {
+// Element i of the STEPS elements of b, followed by those of c. The lane to broadcast from must be
+// a constant, which it is once the loops over steps are unrolled.
+fn bc_at(rows: ptr<function, BcRows>, i: u32) -> f32 {
     let x = (*rows).loaded[i / SHARE];
     switch i % SHARE {
         case 0u: { return subgroupBroadcast(x, 0u); }
@@ -52,11 +52,12 @@ fn row_at(rows: ptr<function, Rows>, i: u32) -> f32 {
     }
 }
 
-// Elements of db and dc at every SHARE steps, from local % SHARE on.
-alias Sums = array<f32, 2u * STEPS / SHARE>;
+// Every SHARE-th element of db and dc, from local % SHARE on.
+alias BcGrads = array<f32, 2u * STEPS / SHARE>;
 
-// The sum of x over the invocations that share a part: element i of db and dc, for the one that stores it.
-fn join(sums: ptr<function, Sums>, i: u32, x: f32, local: u32) {
+// The sum of x over the invocations that share a partial sum: element i of db and dc, kept by the
+// invocation that stores it.
+fn sum_bc_grads(sums: ptr<function, BcGrads>, i: u32, x: f32, local: u32) {
     let sum = subgroupAdd(x);
     (*sums)[i / SHARE] = select((*sums)[i / SHARE], sum, local % SHARE == i % SHARE);
 }

@@ -1,10 +1,10 @@
-// What backward begins with: the step sizes Δ, dy = dout·silu(z), and the gradient of the last states,
-// which is what comes to the last chunk. One element of each per invocation.
-@group(0) @binding(0) var<storage, read> packed: array<f32>;
+// The inputs of the backward scan: the step sizes Δ, dy = dout·silu(z), and the gradient of the
+// final state, which is the carry of the last chunk. One element of each per invocation.
+@group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> delta: array<Elem>;  // [b, l, d]
 @group(0) @binding(2) var<storage, read> z: array<Elem>;      // [b, l, d]
 @group(0) @binding(3) var<storage, read> dout: array<Elem>;   // [b, l, d]
-@group(0) @binding(4) var<storage, read> dlast: array<f32>;   // [b, d, n]
+@group(0) @binding(4) var<storage, read> dfinal_state: array<f32>;   // [b, d, n]
 @group(0) @binding(5) var<storage, read_write> sizes: array<f32>;    // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> dy: array<f32>;       // [b, l, d]
 @group(0) @binding(7) var<storage, read_write> carries: array<f32>;  // [b, chunks, n + 2, d]
@@ -13,7 +13,7 @@
 fn element(i: u32) {
     let c = i % p.d;
     if i < p.b * p.l * p.d {
-        let x = f32(delta[i]) + packed[bias_at(c)];
+        let x = f32(delta[i]) + prepared[bias_at(c)];
         sizes[i] = select(m_softplus(x), x, given(PLAIN));
         var d = f32(dout[i]);
         if given(GATE) {
@@ -25,6 +25,6 @@ fn element(i: u32) {
         let j = i / p.d % p.n;
         let entry = i / p.d / p.n;
         let at = ((entry + 1u) * p.chunks - 1u) * p.rows + j;
-        carries[at * p.d + c] = dlast[(entry * p.d + c) * p.n + j];
+        carries[at * p.d + c] = dfinal_state[(entry * p.d + c) * p.n + j];
     }
 }

@@ -1,31 +1,32 @@
-// The inputs of a batch entry, as time runs through them: the k − 1 of the window and then those of x. So
-// result t is made of tap j times input t + j, for j < k, and the next window is inputs l and on.
+// The inputs of a row, which may contain several packed sequences, in the order of time: the k − 1
+// of conv_state and then those of x. Result t is the sum over j < k of tap j times input t + j, and
+// the next conv_state has the inputs from l on.
 @group(0) @binding(0) var<storage, read> x: array<Elem>; // [b, l, d]
 @group(0) @binding(1) var<storage, read> weight: array<Elem>; // [d, k]
 @group(0) @binding(2) var<storage, read> bias: array<Elem>; // [d], if p.bias
-@group(0) @binding(3) var<storage, read> window: array<Elem>; // [b, k − 1, d], if p.window
-@group(0) @binding(4) var<storage, read> starts: array<u32>; // [b, l], if p.starts
+@group(0) @binding(3) var<storage, read> conv_state: array<Elem>; // [b, k − 1, d], if p.conv_state
+@group(0) @binding(4) var<storage, read> seq_start: array<u32>; // [b, l], if p.seq_start
 @group(1) @binding(0) var<uniform> p: Params;
 
-// Input i, within reach.
+// Input i, which must exist.
 fn input(b: u32, i: u32, c: u32) -> f32 {
     let before = p.k - 1u;
     if i >= before {
         return f32(x[(b * p.l + i - before) * p.d + c]);
     }
-    return f32(window[(b * before + i) * p.d + c]);
+    return f32(conv_state[(b * before + i) * p.d + c]);
 }
 
-// How many of the `most` inputs before input `end` are there and of the same text as the last.
+// How many of the `most` inputs before input `end` exist and belong to the sequence of the last.
 fn reach(b: u32, end: u32, most: u32) -> u32 {
     let before = p.k - 1u;
     for (var n = 0u; n < most; n++) {
         let i = end - 1u - n;
         if i < before {
-            return select(n, most, p.window == 1u);
+            return select(n, most, p.conv_state == 1u);
         }
-        if p.starts == 1u {
-            if starts[b * p.l + i - before] != 0u {
+        if p.seq_start == 1u {
+            if seq_start[b * p.l + i - before] != 0u {
                 return n + 1u;
             }
         }
@@ -33,20 +34,20 @@ fn reach(b: u32, end: u32, most: u32) -> u32 {
     return most;
 }
 
-// reach() of result t for those of t − 1: `seen`, or 0 if there is none.
+// reach() for result t, given `seen`, that of result t − 1, or 0 for the first.
 fn step(b: u32, t: u32, seen: u32) -> u32 {
     if seen == 0u {
         return reach(b, t + p.k, p.k);
     }
-    if p.starts == 1u {
-        if starts[b * p.l + t] != 0u {
+    if p.seq_start == 1u {
+        if seq_start[b * p.l + t] != 0u {
             return 1u;
         }
     }
     return min(seen + 1u, p.k);
 }
 
-// The sum of result t, of which `seen` inputs are within reach.
+// The sum of result t over its last `seen` inputs.
 fn sum_at(b: u32, t: u32, c: u32, seen: u32) -> f32 {
     var sum = 0.0;
     if p.bias == 1u {

@@ -53,8 +53,8 @@ fn element_by_element() -> Result<()> {
     // Gradients, and the sum of two.
     let dy = Tensor::new(&b, &[LEN], device)?;
     let grads = x.relu()?.add(&x.neg()?)?.backward_from(&dy)?;
-    let slope = |a: f32| if a > 0.0 { 1.0 } else { 0.0 };
-    expect(grads.of(&x)?, a.iter().zip(&b).map(|(a, b)| slope(*a) * b - b));
+    let derivative = |a: f32| if a > 0.0 { 1.0 } else { 0.0 };
+    expect(grads.of(&x)?, a.iter().zip(&b).map(|(a, b)| derivative(*a) * b - b));
     if device.supports(DType::F16) {
         let half = x.cast(DType::F16)?;
         let want = a.iter().map(|a| f16::from_f32(*a).to_f32());
@@ -89,7 +89,7 @@ fn sums_of_everything() -> Result<()> {
     assert!((x.sum()?.item()? - want).abs() < 0.05, "{want}");
     assert!((x.mean()?.item()? - want / LEN as f64).abs() < 1e-6);
     assert_eq!(x.max()?.item()?, values(4).into_iter().fold(f32::MIN, f32::max) as f64);
-    // The same bits as in one piece.
+    // The same bits as in a single window.
     let Device::Gpu(whole) = crate::harness::gpu() else { unreachable!("a GPU") };
     let y = Tensor::new(&values(4), &[LEN], &Device::Gpu(whole.clone()))?;
     assert_eq!(x.sum()?.item()?, y.sum()?.item()?);
@@ -110,7 +110,7 @@ fn tables() -> Result<()> {
     };
     let (got, want) = (outcome(&Device::Gpu(gpu.clone()))?, outcome(&Device::Cpu)?);
     assert!(got == want);
-    // Outside all pieces.
+    // Outside all windows.
     let device = &Device::Gpu(gpu);
     let table = Tensor::zeros(&[v, d], DType::F32, device)?;
     let y = embedding(&table, &Tensor::new(&[3001u32], &[1], device)?)?;
@@ -173,8 +173,8 @@ fn products_with_a_large_weight() -> Result<()> {
     Ok(())
 }
 
-/// Each element takes its first step, of `lr` against the sign of its gradient, and the norm counts all of them; f16 with a
-/// master copy, too, and after a copy for a clone's sake.
+/// Each element takes its first step, of `lr` against the sign of its gradient, and the norm counts
+/// all of them; f16 with a master copy, too, and after a copy for a clone's sake.
 #[test]
 fn a_step_of_the_optimiser() -> Result<()> {
     let Some(gpu) = small() else { return Ok(()) };

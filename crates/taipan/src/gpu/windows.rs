@@ -1,4 +1,4 @@
-//! Tensors larger than a binding: they are worked on in pieces, each in a launch of its own.
+//! Tensors larger than a binding may be: each launch binds a window of them.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::{Binding, GROUP, Gpu, Launch, Params, Program};
 use crate::DType;
 use crate::error::Result;
 
-/// Pieces begin at multiples of this many items, so that they begin where a binding may.
+/// Windows begin at multiples of this many items, which keeps the alignment of bindings.
 const UNIT: usize = 256;
 
 /// A kernel whose `element(i)` reads and writes nothing but element `i` of each buffer.
@@ -22,29 +22,29 @@ pub(crate) struct Elements<'a, P> {
 }
 
 impl Gpu {
-    /// Launch a kernel over elements, in as many pieces as it takes.
+    /// Launch a kernel over elements, once for each window.
     pub(crate) fn launch_elements<P: Params>(&self, elements: Elements<P>) -> Result<()> {
         let Elements { name, program, params, inputs, output, len } = elements;
         let all = || inputs.iter().copied().chain([output]);
         let size = all().map(|(_, dtype)| dtype.size()).max().unwrap_or(1);
-        for piece in self.pieces(len, size) {
-            let inputs: Vec<_> = inputs.iter().map(|&input| part(input, &piece)).collect();
+        for window in self.windows(len, size) {
+            let inputs: Vec<_> = inputs.iter().map(|&input| bind_window(input, &window)).collect();
             self.launch(Launch {
                 name,
                 program: program.clone(),
-                params: params(piece.len() as u32),
+                params: params(window.len() as u32),
                 inputs: &inputs,
-                outputs: &[part(output, &piece)],
-                groups: piece.len().div_ceil(GROUP),
-                work: piece.len() as u64,
+                outputs: &[bind_window(output, &window)],
+                groups: window.len().div_ceil(GROUP),
+                work: window.len() as u64,
             })?;
         }
         Ok(())
     }
 
-    /// `count` items of so many bytes in pieces that a binding can hold. Of items so large that this
-    /// is impossible, a launch will say so.
-    pub(crate) fn pieces(
+    /// Split `count` items of `bytes` each into windows that a binding can hold. A single item that
+    /// is too large is an error of the launch.
+    pub(crate) fn windows(
         &self,
         count: usize,
         bytes: usize,
@@ -56,6 +56,6 @@ impl Gpu {
     }
 }
 
-fn part<'a>((binding, dtype): (Binding<'a>, DType), piece: &Range<usize>) -> Binding<'a> {
-    binding.part(piece.clone(), dtype.size())
+fn bind_window<'a>((binding, dtype): (Binding<'a>, DType), window: &Range<usize>) -> Binding<'a> {
+    binding.window(window.clone(), dtype.size())
 }

@@ -1,4 +1,4 @@
-//! Mistakes that only the device sees: the next read says so, and then all is well.
+//! Device-side index errors: the next read returns them, and later reads succeed.
 
 use taipan::{
     DType, Device, Error, Result, Tensor, cross_entropy, embedding, linear_cross_entropy,
@@ -10,7 +10,7 @@ fn u32s(data: &[u32], device: &Device) -> Result<Tensor> {
     Tensor::new(data, &[data.len()], device)
 }
 
-/// Expect the complaint, once.
+/// Expect this index error.
 #[track_caller]
 fn expect(read: Result<Vec<f32>>, op: &'static str, name: &'static str, found: u32, limit: usize) {
     assert_eq!(read, Err(Error::Index { op, name, found, at: None, limit }));
@@ -24,7 +24,7 @@ fn an_id_outside_the_table() -> Result<()> {
     for bad in [50, 70, u32::MAX] {
         let y = embedding(&table, &u32s(&[3, 0, bad, 49], device)?)?;
         expect(y.read_blocking(), "embedding", "id", bad, 50);
-        // Said once. Its row is no number, and the others are what they are.
+        // Reported once. Its row is NaN, the other rows are unaffected.
         let values = read(&y);
         assert!(values[8..12].iter().all(|x| x.is_nan()), "{values:?}");
         assert_eq!([&values[..8], &values[12..]].concat(), [1.0; 12]);
@@ -37,9 +37,9 @@ fn an_id_outside_the_table() -> Result<()> {
     Ok(())
 }
 
-/// Of several mistakes, the greatest index of an op is named; a read that comes before is not touched.
+/// Of several errors, the greatest index of an op is reported; earlier reads are not affected.
 #[test]
-fn several_mistakes_are_one_error() -> Result<()> {
+fn several_index_errors_are_one_error() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };
     let device = &Device::Gpu(gpu.clone());
     let table = Tensor::ones(&[50, 4], DType::F32, device)?;
@@ -68,7 +68,7 @@ fn a_target_that_is_no_class() -> Result<()> {
         let (x, w) = (logits.detached(), Tensor::ones(&[7, 7], DType::F32, device)?.tracked());
         let loss = linear_cross_entropy(&x, &w, &u32s(&[0, bad, 6], device)?, Some(9))?;
         expect(loss.read_blocking(), "linear_cross_entropy", "target", bad, 7);
-        // One that is ignored may be anything.
+        // An ignored target may have any value.
         let loss = cross_entropy(&logits, &u32s(&[0, bad, 6], device)?, Some(bad))?;
         assert!((read(&loss)[0] - 7f32.ln()).abs() < 1e-6);
     }

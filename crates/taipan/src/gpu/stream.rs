@@ -1,4 +1,5 @@
-//! Launches gathered in one command encoder, and the memory of their parameters.
+//! The command stream: launches and copies, submitted in batches, and the memory of their
+//! parameters.
 
 use wgpu::{BufferAddress, BufferUsages};
 
@@ -8,38 +9,38 @@ use super::clock::Clock;
 use super::fault::scoped;
 use crate::profile;
 
-/// Launches are submitted at the latest when there are so many, or when they are so much work, in
-/// multiply-adds: a batch keeps the device busy while the next is recorded, and should be far from what a
+/// A batch is submitted when it has this many commands, or this much work, in multiply-adds: enough
+/// to keep the device busy while the next batch is encoded, and far less than what a driver's
 /// watchdog takes for a hang.
 pub(super) const BATCH: usize = 128;
 const BATCH_WORK: u64 = 1 << 34;
 
-/// Batches that may wait for the device before recording waits for them.
+/// The most batches in flight: with more, encoding waits for the oldest.
 #[cfg(not(target_family = "wasm"))]
 const IN_FLIGHT: usize = 16;
 
-/// Where parameters may begin.
+/// The alignment of parameters.
 const ALIGNMENT: usize = 256;
 
-/// The most parameters of one launch take.
+/// The most bytes that the parameters of one launch take.
 pub(super) const MOST_PARAMS: usize = 1024;
 
-/// Room for the parameters of a batch.
+/// Bytes for the parameters of a batch.
 const ARENA: usize = 128 << 10;
 
-/// What is recorded, and the pass that is open in it.
+/// The encoder of a batch, and its open pass.
 type Batch = (wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>);
 
-pub(super) struct Recorder {
-    /// The encoder and its pass, once there is something to record.
+pub(super) struct CommandStream {
+    /// The batch being encoded; none if it is empty.
     batch: Option<Batch>,
-    recorded: usize,
-    recorded_work: u64,
+    pending: usize,
+    pending_work: u64,
     #[cfg(not(target_family = "wasm"))]
     clock: Option<Clock>,
     #[cfg(not(target_family = "wasm"))]
     in_flight: std::collections::VecDeque<wgpu::SubmissionIndex>,
-    /// The parameters of what is recorded, as the device will see them in `arena`.
+    /// The parameters of the pending launches, copied to `arena` on submission.
     params: Vec<u8>,
     arena: wgpu::Buffer,
     pub(super) params_layout: wgpu::BindGroupLayout,
@@ -57,11 +58,11 @@ pub(super) struct Dispatch<'a> {
     pub(super) work: u64,
 }
 
-/// A buffer, and where in it.
-pub(super) type Place<'a> = (&'a wgpu::Buffer, BufferAddress);
+/// A buffer and an offset in bytes.
+pub(super) type BufferOffset<'a> = (&'a wgpu::Buffer, BufferAddress);
 
-impl Recorder {
-    pub(super) fn new(device: &wgpu::Device) -> Recorder {
+impl CommandStream {
+    pub(super) fn new(device: &wgpu::Device) -> CommandStream {
         let arena = device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("taipan parameters"),
             size: (ARENA + MOST_PARAMS) as BufferAddress,
@@ -94,10 +95,10 @@ impl Recorder {
                 }),
             }],
         });
-        Recorder {
+        CommandStream {
             batch: None,
-            recorded: 0,
-            recorded_work: 0,
+            pending: 0,
+            pending_work: 0,
             #[cfg(not(target_family = "wasm"))]
             clock: Clock::new(device),
             #[cfg(not(target_family = "wasm"))]
@@ -117,11 +118,11 @@ impl Recorder {
     }
 
     pub(super) fn dispatch(&mut self, gpu: &Inner, dispatch: Dispatch) {
-        if self.recorded >= BATCH || self.params.len() + dispatch.params.len() > ARENA {
+        if self.pending >= BATCH || self.params.len() + dispatch.params.len() > ARENA {
             self.submit(gpu);
         }
         #[cfg(not(target_family = "wasm"))]
-        self.mark(gpu);
+        self.timestamp(gpu);
         let at = self.params.len() as u32;
         self.params.extend_from_slice(dispatch.params);
         self.params.resize(self.params.len().next_multiple_of(ALIGNMENT), 0);
@@ -133,43 +134,49 @@ impl Recorder {
         pass.set_bind_group(0, dispatch.buffers, &[]);
         pass.set_bind_group(1, &self.params_group, &[at]);
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
-        self.recorded += 1;
+        self.pending += 1;
         self.launches += 1;
-        self.recorded_work = self.recorded_work.saturating_add(dispatch.work);
-        if self.recorded_work >= BATCH_WORK {
+        self.pending_work = self.pending_work.saturating_add(dispatch.work);
+        if self.pending_work >= BATCH_WORK {
             self.submit(gpu);
         }
     }
 
-    /// Copy from one place to another behind what is recorded.
-    pub(super) fn copy(&mut self, gpu: &Inner, from: Place, to: Place, size: BufferAddress) {
-        if self.recorded >= BATCH {
+    /// Encode a copy.
+    pub(super) fn copy(
+        &mut self,
+        gpu: &Inner,
+        from: BufferOffset,
+        to: BufferOffset,
+        size: BufferAddress,
+    ) {
+        if self.pending >= BATCH {
             self.submit(gpu);
         }
         #[cfg(not(target_family = "wasm"))]
-        self.mark(gpu);
-        self.recorded += 1;
+        self.timestamp(gpu);
+        self.pending += 1;
         let encoder = self.outside_pass(gpu);
         encoder.copy_buffer_to_buffer(from.0, from.1, to.0, to.1, size);
     }
 
-    /// Copy what kernels complained of, and forget it.
-    pub(super) fn hand_over(&mut self, gpu: &Inner, to: &wgpu::Buffer, at: BufferAddress) {
-        let complaints = &gpu.complaints.buffer;
-        self.copy(gpu, (complaints, 0), (to, at), complaints.size());
-        self.outside_pass(gpu).clear_buffer(complaints, 0, None);
+    /// Copy the index errors that kernels reported, then clear them.
+    pub(super) fn take_index_errors(&mut self, gpu: &Inner, to: &wgpu::Buffer, at: BufferAddress) {
+        let index_errors = &gpu.index_errors.buffer;
+        self.copy(gpu, (index_errors, 0), (to, at), index_errors.size());
+        self.outside_pass(gpu).clear_buffer(index_errors, 0, None);
     }
 
-    /// Let the device write down when it comes to what is recorded next, if that or something before it in
-    /// the batch is measured.
+    /// Encode a timestamp before the next command, if that or an earlier one of the batch is
+    /// measured.
     #[cfg(not(target_family = "wasm"))]
-    fn mark(&mut self, gpu: &Inner) {
+    fn timestamp(&mut self, gpu: &Inner) {
         let Some(clock) = &mut self.clock else { return };
         let entry = profile::entry();
         if entry.is_some() || clock.is_running() {
             let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
             *pass = None; // ends it
-            clock.mark(encoder, entry);
+            clock.timestamp(encoder, entry);
         }
     }
 
@@ -181,7 +188,7 @@ impl Recorder {
 
     pub(super) fn submit(&mut self, gpu: &Inner) {
         if let Some(batch) = self.batch.take() {
-            profile::part("submit", "", || self.submit_batch(gpu, batch));
+            profile::span("submit", "", || self.submit_batch(gpu, batch));
         }
     }
 
@@ -194,13 +201,13 @@ impl Recorder {
             #[cfg(target_family = "wasm")]
             let measured = ();
             if !self.params.is_empty() {
-                // Seen by this submission and after the earlier ones: the queue keeps the order.
+                // Written before this submission runs and after earlier ones: the queue is ordered.
                 gpu.queue.write_buffer(&self.arena, 0, &self.params);
             }
             (gpu.queue.submit([encoder.finish()]), measured)
         });
         self.params.clear();
-        (self.recorded, self.recorded_work) = (0, 0);
+        (self.pending, self.pending_work) = (0, 0);
         self.submissions += 1;
         let submission = submission.map_err(|why| gpu.faults.fail(why));
         let Ok((_submission, _measured)) = submission else { return };
@@ -211,7 +218,7 @@ impl Recorder {
             }
             self.in_flight.push_back(_submission);
             if self.in_flight.len() > IN_FLIGHT {
-                // A device that is lost is reported by its own callback.
+                // A lost device is reported by its own callback.
                 let submission_index = self.in_flight.pop_front();
                 let _ = gpu.device.poll(wgpu::PollType::Wait { submission_index, timeout: None });
             }

@@ -1,5 +1,5 @@
-// A number that orders floats as they are: greater for greater ones, equal for equal ones, the
-// greatest for NaN. 0 is below them all. On bits, because compilers may assume that there is no NaN.
+// Maps a float to an integer with the same order; NaN is the greatest, and 0 is below all. Computed
+// on bits, because compilers may assume that there is no NaN.
 fn order(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
     let magnitude = bits & 0x7fffffffu;

@@ -1,6 +1,6 @@
-// The scan and its gradients as one writes them first: an invocation for each state of each channel walks
-// through time alone. All states are stored, and so are their gradients; everything else is a sum over
-// these, an invocation for each.
+// A naive baseline: one invocation for each state of each channel scans sequentially over time. All
+// states and their gradients are stored; everything else is a sum over these, computed by one
+// invocation per result.
 @group(0) @binding(0) var<uniform> sizes: vec4<u32>;               // b, l, d, n
 @group(0) @binding(1) var<storage, read> u: array<f32>;            // [b, l, d]
 @group(0) @binding(2) var<storage, read> delta: array<f32>;        // [b, l, d]
@@ -135,8 +135,8 @@ fn step_grads(@builtin(global_invocation_id) id: vec3<u32>) {
             if !first {
                 before = h[(id.x - d) * n + k];
             }
-            let slope = a * exp(size * a) * before + u[id.x] * bs[id.x / d * n + k];
-            sum += g[id.x * n + k] * slope;
+            let derivative = a * exp(size * a) * before + u[id.x] * bs[id.x / d * n + k];
+            sum += g[id.x * n + k] * derivative;
         }
         ddelta[id.x] = sum * (1.0 - exp(-size));
     }
