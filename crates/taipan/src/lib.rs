@@ -42,6 +42,7 @@
 //!   [`selective_scan_step`] and [`Tensor::sample`] for decoding.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]:
 //!   what to do with them.
+//! - [`CustomOp`]: operations of your own, on both devices, with their gradients.
 //! - [`profile()`]: where the time goes, op by op.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
@@ -51,6 +52,7 @@
 
 mod autograd;
 mod cpu;
+mod custom;
 mod device;
 mod dtype;
 mod error;
@@ -68,6 +70,7 @@ mod spec;
 mod tensor;
 
 pub use autograd::{Grads, no_grad};
+pub use custom::{BackwardReads, CustomOp, Number, SavedTensors, custom};
 pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};

@@ -79,6 +79,9 @@ pub(crate) struct Program {
     pub(crate) parameter: Option<u32>,
     /// The declaration of `Params`.
     pub(crate) params: &'static str,
+    /// The inputs of a user's kernel, whose bindings are declared for it together with that of the
+    /// result `y`. Its accesses are bounds-checked.
+    pub(crate) user_inputs: Option<&'static [&'static str]>,
 }
 
 /// A static source, compared by address: programs are looked up at every launch.
@@ -111,12 +114,18 @@ impl Program {
             consts: consts.to_vec(),
             parameter: None,
             params: P::WGSL,
+            user_inputs: None,
         }
     }
 
     /// With the constant `PARAMETER`.
     pub(crate) fn with_parameter(self, parameter: f64) -> Program {
         Program { parameter: Some((parameter as f32).to_bits()), ..self }
+    }
+
+    /// With inputs of these names, of the type `Elem`.
+    pub(crate) fn of_user(self, inputs: &'static [&'static str]) -> Program {
+        Program { user_inputs: Some(inputs), ..self }
     }
 
     /// The complete source.
@@ -135,6 +144,16 @@ impl Program {
             let _ = writeln!(text, "const PARAMETER: f32 = {:e}f;", f32::from_bits(bits));
         }
         text += self.params;
+        if let Some(inputs) = self.user_inputs {
+            let bindings = inputs.iter().map(|name| ("read", *name)).chain([("read_write", "y")]);
+            for (i, (access, name)) in bindings.enumerate() {
+                let _ = writeln!(
+                    text,
+                    "@group(0) @binding({i}) var<storage, {access}> {name}: array<Elem>;"
+                );
+            }
+            text += "@group(1) @binding(0) var<uniform> p: Params;\n";
+        }
         text += include_str!("prelude.wgsl");
         for Source(source) in &self.source {
             text += source;
@@ -336,12 +355,14 @@ impl Gpu {
                 label: Some(name),
                 source: wgpu::ShaderSource::Wgsl(program.wgsl().into()),
             };
-            // SAFETY: the source is the crate's own. Every access is within what is bound: kernels
-            // compare each index with the sizes they are given, and launches bind buffers of those
-            // sizes, none of which has more than 2³¹ elements (`MOST_BYTES`). Every loop
-            // terminates: its counter grows to a limit that does not.
-            let module = unsafe {
-                device.create_shader_module_trusted(module, wgpu::ShaderRuntimeChecks::unchecked())
+            let checks = wgpu::ShaderRuntimeChecks::unchecked();
+            let module = match program.user_inputs {
+                Some(_) => device.create_shader_module(module),
+                // SAFETY: the source is the crate's own. Every access is within what is bound:
+                // kernels compare each index with the sizes they are given, and launches bind
+                // buffers of those sizes, none of which has more than 2³¹ elements (`MOST_BYTES`).
+                // Every loop terminates: its counter grows to a limit that does not.
+                None => unsafe { device.create_shader_module_trusted(module, checks) },
             };
             let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: Some(name),

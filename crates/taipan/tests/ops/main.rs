@@ -7,6 +7,7 @@ mod binary;
 mod cast;
 mod conv1d;
 mod cross_entropy;
+mod custom;
 mod embedding;
 mod extremes;
 mod gated;
