@@ -1,5 +1,5 @@
-//! An operation of one's own on the CPU and on a GPU: rotary position embeddings (RoPE, Su et al. 2021), which turn
-//! pairs of a head's channels by an angle that grows with the position.
+//! An operation of one's own on the CPU and on a GPU: rotary position embeddings (RoPE, Su et al.
+//! 2021), which turn pairs of a head's channels by an angle that grows with the position.
 
 use taipan::{
     BackwardReads, CustomOp, DType, Device, Number, Result, SavedTensors, Tensor, custom,

@@ -1,4 +1,4 @@
-//! Operations of a user's own: [`CustomOp`], [`custom`].
+//! User-defined operations: [`CustomOp`], [`custom`].
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -11,12 +11,13 @@ use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-/// An operation of a user's own, with its gradient, on the CPU and on GPUs; [`custom`] applies it. It is launched,
-/// cached and profiled as taipan's own ops are, and what it computes does not depend on the number of threads.
+/// A user-defined operation with its gradient, on the CPU and on GPUs; [`custom`] applies it. It is
+/// launched, cached and profiled like the built-in ops, and its results do not depend on the number
+/// of threads.
 ///
-/// Each element of the result is a function of the inputs and of its index, given twice: in Rust, for `f32` and
-/// `f64` (inputs of f16 and bf16 are converted to f32, and results rounded once), and in WGSL. All inputs have one
-/// float type, and so has the result.
+/// Each element of the result is a function of the inputs and of its index, given twice: in Rust,
+/// for `f32` and `f64` (inputs of f16 and bf16 are converted to f32, and results rounded once), and
+/// in WGSL. All inputs have one float type, and so has the result.
 ///
 /// ```
 /// use taipan::{BackwardReads, CustomOp, Device, Number, Result, SavedTensors, Tensor, custom};
@@ -68,12 +69,13 @@ pub trait CustomOp: Send + Sync + 'static {
     /// The names of the inputs in WGSL, at most 7.
     const INPUTS: &'static [&'static str];
 
-    /// What [`backward`](CustomOp::backward) reads: nothing else is kept in memory for it.
+    /// What [`backward`](CustomOp::backward) reads: nothing else is saved for it.
     const BACKWARD_READS: BackwardReads;
 
-    /// `fn value(i: u32) -> f32`, element `i` of the result. The inputs are arrays of the type `Elem`, `f32` or
-    /// `f16`; `size(k)` and `argument(k)` are what [`sizes`](CustomOp::sizes) and
-    /// [`arguments`](CustomOp::arguments) give. Accesses outside of an array read some element of it.
+    /// `fn value(i: u32) -> f32`, element `i` of the result. The inputs are arrays of the type
+    /// `Elem`, `f32` or `f16`; `size(k)` and `argument(k)` are what [`sizes`](CustomOp::sizes) and
+    /// [`arguments`](CustomOp::arguments) give. Accesses outside of an array read some element of
+    /// it.
     const WGSL: &'static str;
 
     /// The shape of the result, from those of the inputs; or what was found and what was expected.
@@ -82,13 +84,13 @@ pub trait CustomOp: Send + Sync + 'static {
     /// Up to 32 sizes that `cpu` and WGSL compute with.
     fn sizes(&self, inputs: &[&[usize]]) -> Vec<usize>;
 
-    /// Up to 32 numbers for WGSL; `cpu` finds them in `self`.
+    /// Up to 32 numbers for WGSL; `cpu` reads them from `self`.
     fn arguments(&self) -> Vec<f64> {
         Vec::new()
     }
 
-    /// Fill `y`, the elements of the result from index `first` on. Several threads do this at once, each with
-    /// elements of its own.
+    /// Fill `y`, the elements of the result from index `first` on. Called in parallel, for disjoint
+    /// ranges.
     fn cpu<A: Number>(&self, inputs: &[&[A]], sizes: &[usize], first: usize, y: &mut [A]);
 
     /// The gradient of each input, in its shape, from that of the result, `dy`; none where
@@ -109,7 +111,7 @@ pub enum BackwardReads {
     InputsAndOutput,
 }
 
-/// What forward saved for [`CustomOp::backward`].
+/// What is saved for [`CustomOp::backward`].
 pub struct SavedTensors<'a> {
     op: &'static str,
     reads: BackwardReads,
@@ -138,7 +140,7 @@ impl SavedTensors<'_> {
         self.saved.specs[i].shape()
     }
 
-    /// Whether somebody wants the gradient of an input.
+    /// Whether an input needs a gradient.
     pub fn needs(&self, i: usize) -> bool {
         self.saved.needs[i]
     }
@@ -187,7 +189,7 @@ impl Number for f64 {
     }
 }
 
-/// Apply an operation of one's own: see [`CustomOp`].
+/// Apply a user-defined operation: see [`CustomOp`].
 pub fn custom<O: CustomOp>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
     ensure!(
         O::NAME,
@@ -264,12 +266,13 @@ impl<O: CustomOp> Kernel for Custom<O> {
         let sizes = self.0.sizes(&shapes(inputs.iter().map(|input| input.spec)));
         with_dtype!(outputs[0].spec.dtype(), T: Float => {
             type Wide = <T as Float>::Acc;
-            // What has the wider type is read and written in its place.
+            // Elements of the wider type are read and written without a copy.
             let room = |len: usize| if size_of::<T>() == size_of::<Wide>() { 0 } else { len };
             let zeros = |len: usize| vec![Wide::ZERO; room(len)];
             let mut buffers: Vec<_> = inputs.iter().map(|x| zeros(x.spec.len())).collect();
             let wide = inputs.iter().zip(&mut buffers);
-            let wide: Vec<&[Wide]> = wide.map(|(x, buffer)| widened(x.as_slice::<T>(), buffer)).collect();
+            let wide: Vec<&[Wide]> =
+                wide.map(|(x, buffer)| widened(x.as_slice::<T>(), buffer)).collect();
             for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |first, y| {
                 let mut buffer = zeros(y.len());
                 fill_wide(y, &mut buffer, |y| self.0.cpu(&wide, &sizes, first, y));

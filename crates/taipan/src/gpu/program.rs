@@ -79,8 +79,8 @@ pub(crate) struct Program {
     pub(crate) parameter: Option<u32>,
     /// The declaration of `Params`.
     pub(crate) params: &'static str,
-    /// The inputs of a kernel that a user wrote, which are declared for it, and with them the result `y`. Its accesses
-    /// are checked.
+    /// The inputs of a user's kernel, whose bindings are declared for it together with that of the
+    /// result `y`. Its accesses are bounds-checked.
     pub(crate) user_inputs: Option<&'static [&'static str]>,
 }
 
@@ -358,10 +358,10 @@ impl Gpu {
             let checks = wgpu::ShaderRuntimeChecks::unchecked();
             let module = match program.user_inputs {
                 Some(_) => device.create_shader_module(module),
-                // SAFETY: the source is the crate's own. Every access is within what is bound: kernels compare
-                // each index with the sizes they are given, and launches bind buffers of those sizes, none of
-                // which has more than 2³¹ elements (`MOST_BYTES`). Every loop terminates: its counter grows to a
-                // limit that does not.
+                // SAFETY: the source is the crate's own. Every access is within what is bound:
+                // kernels compare each index with the sizes they are given, and launches bind
+                // buffers of those sizes, none of which has more than 2³¹ elements (`MOST_BYTES`).
+                // Every loop terminates: its counter grows to a limit that does not.
                 None => unsafe { device.create_shader_module_trusted(module, checks) },
             };
             let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
