@@ -138,12 +138,15 @@ struct Training {
 
 impl Training {
     fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
-        // Read as a file would be, so that nonsense is refused.
-        let config = Config::from_json(&format!(
-            r#"{{"model_type": "mamba", "hidden_size": {}, "num_hidden_layers": {}, "state_size": {}, "vocab_size": {}}}"#,
-            flags.d_model, flags.n_layer, flags.d_state, flags.vocab_size
-        ))
-        .map_err(|error| crate::Usage(error.to_string()))?;
+        let config = Config {
+            vocab_size: flags.vocab_size,
+            hidden_size: flags.d_model,
+            num_hidden_layers: flags.n_layer,
+            state_size: flags.d_state,
+            time_step_rank: flags.d_model.div_ceil(16),
+            ..Config::default()
+        };
+        config.check().map_err(crate::Usage::from)?;
         let (rows, len) = (flags.batch_size, flags.block_size);
         let tokens = rows.saturating_mul(len);
         if !(1..=1 << 28).contains(&tokens) {

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use taipan::{DType, Device};
+use taipan_lm::InvalidValue;
 
 use crate::{Failure, Usage};
 
@@ -51,8 +52,8 @@ pub fn with_threads<R: Send>(
     threads: Option<usize>,
     f: impl FnOnce() -> Result<R, Failure> + Send,
 ) -> Result<R, Failure> {
-    if threads == Some(0) {
-        return Err(Usage("--threads is 0, expected at least 1".into()).into());
+    if let Some(threads) = threads {
+        InvalidValue::check("program", "threads", threads, 1..=1024).map_err(Usage::from)?;
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build()?;
     pool.install(f)

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use taipan_lm::InvalidValue;
 
 use crate::devices::Format;
 
@@ -90,6 +91,28 @@ impl fmt::Display for Usage {
 }
 
 impl Error for Usage {}
+
+/// With the flags that set the fields of a config or a recipe.
+impl From<InvalidValue> for Usage {
+    fn from(error: InvalidValue) -> Usage {
+        let flag = |name| {
+            let name = match name {
+                "hidden_size" => "d_model",
+                "num_hidden_layers" => "n_layer",
+                "state_size" => "d_state",
+                "conv_kernel" => "d_conv",
+                "time_step_rank" => "dt_rank",
+                "schedule.peak" => "lr",
+                "schedule.min" => "min_lr",
+                "schedule.total" => "steps",
+                name => name.trim_start_matches("schedule."),
+            };
+            format!("--{}", name.replace('_', "-"))
+        };
+        let flags: Vec<String> = error.name.split(" × ").map(flag).collect();
+        Usage(format!("{} is {}, expected {}", flags.join(" × "), error.found, error.expected))
+    }
+}
 
 /// Write to standard output, with styles only where they are wanted. A reader that left, such as `head`, has what it wanted: println!
 /// panics there.

@@ -4,6 +4,11 @@ use serde::Deserialize;
 use serde_json::json;
 use taipan::{DType, Scan};
 
+use crate::InvalidValue;
+
+/// What errors call it.
+const OWNER: &str = "config";
+
 /// What determines a Mamba model's shape and results; field by field the names of Hugging Face's
 /// `MambaConfig`, with its defaults.
 ///
@@ -50,15 +55,8 @@ pub enum ConfigError {
     #[error("config: {0}")]
     Json(#[from] serde_json::Error),
     /// A value that cannot be.
-    #[error("config: {key} is {found}, expected {expected}")]
-    Value {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        found: String,
-        /// What it should be.
-        expected: String,
-    },
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
 }
 
 /// The keys of the file that matter here.
@@ -162,9 +160,11 @@ impl Config {
             residual_in_fp32: file.residual_in_fp32,
             tie_word_embeddings: file.tie_word_embeddings.or(file.tie_embeddings).unwrap_or(true),
         };
+        if file.hidden_size > 0 {
+            let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
+            expect("intermediate_size", inner == config.inner_size(), &inner, &multiple)?;
+        }
         config.check()?;
-        let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
-        expect("intermediate_size", inner == config.inner_size(), &inner, &multiple)?;
         Ok(config)
     }
 
@@ -179,25 +179,24 @@ impl Config {
     ///     "config: state_size is 300, expected 1 to 256"
     /// );
     /// ```
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), InvalidValue> {
         // So that the number of parameters, a product of three, does not overflow.
-        let most = 1 << 18;
+        let largest = 1 << 18;
         let inner = self.expand.saturating_mul(self.hidden_size);
-        for (key, size, most) in [
-            ("vocab_size", self.vocab_size, most),
-            ("hidden_size", self.hidden_size, most),
-            ("num_hidden_layers", self.num_hidden_layers, most),
+        for (name, size, most) in [
+            ("vocab_size", self.vocab_size, largest),
+            ("hidden_size", self.hidden_size, largest),
+            ("num_hidden_layers", self.num_hidden_layers, largest),
             ("state_size", self.state_size, Scan::MAX_STATES),
             // Beyond it some GPU drivers end the loops of a kernel early.
             ("conv_kernel", self.conv_kernel, 1 << 13),
-            ("intermediate_size", inner, most),
+            ("expand", self.expand, largest / self.hidden_size.max(1)),
             ("time_step_rank", self.time_step_rank, inner),
         ] {
-            expect(key, (1..=most).contains(&size), &size, &format!("1 to {most}"))?;
+            InvalidValue::check(OWNER, name, size, 1..=most)?;
         }
         // Beyond it hardly anything is left of what is normed, and of its gradient.
-        let epsilon = self.layer_norm_epsilon;
-        expect("layer_norm_epsilon", (0.0..=1.0).contains(&epsilon), &epsilon, "0 to 1")
+        InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
     }
 
     /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`; `end` is the token
@@ -277,17 +276,13 @@ impl Config {
 }
 
 fn expect(
-    key: &'static str,
+    name: &'static str,
     fine: bool,
     found: &dyn ToString,
     expected: &str,
-) -> Result<(), ConfigError> {
-    match fine {
-        true => Ok(()),
-        false => {
-            Err(ConfigError::Value { key, found: found.to_string(), expected: expected.into() })
-        }
-    }
+) -> Result<(), InvalidValue> {
+    let (found, expected) = (found.to_string(), expected.into());
+    if fine { Ok(()) } else { Err(InvalidValue { owner: OWNER, name, found, expected }) }
 }
 
 /// Python writes `Infinity` and `NaN` where JSON knows no such number: make them `null` outside of

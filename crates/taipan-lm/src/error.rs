@@ -1,5 +1,7 @@
 //! The one error type.
 
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
 use crate::ConfigError;
@@ -17,6 +19,9 @@ pub enum Error {
     /// A `config.json` that describes no model.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A hyper-parameter with a value that it cannot have.
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
     /// The system refused to read or write.
     #[error("{}: {source}", path.display())]
     Io {
@@ -57,5 +62,58 @@ impl Error {
     /// To put the path to what the system says: `.map_err(Error::io(path))`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }
+    }
+}
+
+/// A field of a [`Config`](crate::Config) or a `Recipe` with a value that it cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{owner}: {name} is {found}, expected {expected}")]
+pub struct InvalidValue {
+    /// What the field belongs to: `config` or `recipe`.
+    pub owner: &'static str,
+    /// The field, as `schedule.peak`.
+    pub name: &'static str,
+    /// Its value.
+    pub found: String,
+    /// The values it can have.
+    pub expected: String,
+}
+
+impl InvalidValue {
+    /// An error unless `value` lies in `range`.
+    ///
+    /// ```
+    /// use taipan_lm::InvalidValue;
+    ///
+    /// InvalidValue::check("recipe", "beta1", 0.9, 0.0..1.0)?;
+    /// let error = InvalidValue::check("recipe", "beta1", 1.0, 0.0..1.0).unwrap_err();
+    /// assert_eq!(error.to_string(), "recipe: beta1 is 1, expected at least 0 and below 1");
+    /// # Ok::<(), InvalidValue>(())
+    /// ```
+    pub fn check<T: PartialOrd + Display>(
+        owner: &'static str,
+        name: &'static str,
+        value: T,
+        range: impl RangeBounds<T>,
+    ) -> std::result::Result<(), InvalidValue> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let expected = match (range.start_bound(), range.end_bound()) {
+            (Bound::Included(min), Bound::Included(max)) => format!("{min} to {max}"),
+            (Bound::Included(min), Bound::Excluded(max)) => {
+                format!("at least {min} and below {max}")
+            }
+            (Bound::Excluded(min), Bound::Excluded(max)) => format!("above {min} and below {max}"),
+            (Bound::Excluded(min), Bound::Included(max)) => {
+                format!("above {min} and at most {max}")
+            }
+            (Bound::Included(min), Bound::Unbounded) => format!("{min} or more"),
+            (Bound::Excluded(min), Bound::Unbounded) => format!("above {min}"),
+            (Bound::Unbounded, Bound::Included(max)) => format!("at most {max}"),
+            (Bound::Unbounded, Bound::Excluded(max)) => format!("below {max}"),
+            (Bound::Unbounded, Bound::Unbounded) => "a number".into(),
+        };
+        Err(InvalidValue { owner, name, found: value.to_string(), expected })
     }
 }

@@ -43,7 +43,7 @@ pub use checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, v
 #[cfg(not(target_family = "wasm"))]
 pub use checksum::checksum;
 pub use config::{Config, ConfigError};
-pub use error::{Error, Result};
+pub use error::{Error, InvalidValue, Result};
 #[cfg(not(target_family = "wasm"))]
 pub use free_memory::free_memory;
 #[cfg(not(target_family = "wasm"))]

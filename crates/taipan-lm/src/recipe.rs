@@ -1,9 +1,12 @@
 //! How a model is trained.
 
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
+
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Activations, Error, Parameter, Result, Role};
+use crate::{Activations, Error, InvalidValue, Parameter, Result, Role};
 
 /// Everything that decides what a run computes, besides the model it begins with and the data.
 ///
@@ -97,53 +100,36 @@ impl Recipe {
         self.batch_size * self.block_size * self.grad_accum
     }
 
-    /// An error unless every setting makes sense. It names the setting, what it is and what was expected.
-    pub fn check(&self) -> Result<()> {
-        let expect = |fine: bool, name: &str, found: &dyn ToString, expected: &str| match fine {
-            true => Ok(()),
-            false => {
-                let why = format!("{name} is {}, expected {expected}", found.to_string());
-                Err(Error::invalid("recipe", why))
-            }
-        };
-        let mut tokens = 1usize;
-        for (name, size) in [
-            ("batch_size", self.batch_size),
-            ("block_size", self.block_size),
-            ("grad_accum", self.grad_accum),
-        ] {
-            expect(size > 0, name, &size, "1 or more")?;
-            tokens = tokens.saturating_mul(size);
+    /// An error unless every field has a value that it can have.
+    pub fn check(&self) -> std::result::Result<(), InvalidValue> {
+        fn within<T: PartialOrd + Display>(
+            name: &'static str,
+            value: T,
+            range: impl RangeBounds<T>,
+        ) -> std::result::Result<(), InvalidValue> {
+            InvalidValue::check("recipe", name, value, range)
         }
-        let most = 1 << 31;
-        expect(
-            tokens <= most,
-            "the number of tokens per step",
-            &tokens,
-            &format!("at most {most}"),
-        )?;
-
+        let positive = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
+        let Recipe { batch_size, block_size, grad_accum, .. } = *self;
+        within("batch_size", batch_size, 1..)?;
+        within("block_size", block_size, 1..)?;
+        within("grad_accum", grad_accum, 1..)?;
+        let tokens = batch_size.saturating_mul(block_size).saturating_mul(grad_accum);
+        within("batch_size × block_size × grad_accum", tokens, 1..=1 << 31)?;
         let Schedule { peak, min, warmup, total, curve } = self.schedule;
-        let positive = |x: f64| x.is_finite() && x > 0.0;
-        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
-        expect(positive(peak), "schedule.peak", &peak, "a number above 0")?;
-        expect(not_negative(min) && min <= peak, "schedule.min", &min, &format!("0 to {peak}"))?;
-        expect(total > 0, "schedule.total", &total, "1 or more")?;
-        expect(warmup <= total, "schedule.warmup", &warmup, &format!("0 to {total}"))?;
+        within("schedule.peak", peak, positive)?;
+        within("schedule.min", min, 0.0..=peak)?;
+        // So that the number of a batch does not overflow.
+        within("schedule.total", total, 1..=1 << 40)?;
+        within("schedule.warmup", warmup, 0..=total)?;
         if let Curve::StableDecay { decay } = curve {
-            expect(decay <= total, "schedule.decay", &decay, &format!("0 to {total}"))?;
+            within("schedule.decay", decay, 0..=total - warmup)?;
         }
-        let share = |x: f64| (0.0..1.0).contains(&x);
-        let shares = "at least 0 and less than 1";
-        let decay = self.weight_decay;
-        expect(not_negative(decay), "weight_decay", &decay, "a number not below 0")?;
-        expect(share(self.beta1), "beta1", &self.beta1, shares)?;
-        expect(share(self.beta2), "beta2", &self.beta2, shares)?;
-        expect(positive(self.eps), "eps", &self.eps, "a number above 0")?;
-        match self.grad_clip {
-            Some(clip) => expect(positive(clip), "grad_clip", &clip, "a number above 0 or none"),
-            None => Ok(()),
-        }
+        within("weight_decay", self.weight_decay, 0.0..f64::INFINITY)?;
+        within("beta1", self.beta1, 0.0..1.0)?;
+        within("beta2", self.beta2, 0.0..1.0)?;
+        within("eps", self.eps, positive)?;
+        self.grad_clip.map_or(Ok(()), |norm| within("grad_clip", norm, positive))
     }
 
     /// An error unless a run by `self` can go on by `other`: with a longer or shorter schedule, and with more or
@@ -255,29 +241,26 @@ mod tests {
             (error(|r| r.grad_accum = 0), "grad_accum is 0, expected 1 or more"),
             (
                 error(|r| r.schedule.peak = f64::NAN),
-                "schedule.peak is NaN, expected a number above 0",
+                "schedule.peak is NaN, expected above 0 and below inf",
             ),
             (error(|r| r.schedule.min = 1.0), "schedule.min is 1, expected 0 to 0.002"),
-            (error(|r| r.schedule.total = 0), "schedule.total is 0, expected 1 or more"),
+            (error(|r| r.schedule.total = 0), "schedule.total is 0, expected 1 to 1099511627776"),
             (error(|r| r.schedule.warmup = 1001), "schedule.warmup is 1001, expected 0 to 1000"),
             (
                 error(|r| r.schedule.curve = Curve::StableDecay { decay: 1001 }),
-                "schedule.decay is 1001, expected 0 to 1000",
+                "schedule.decay is 1001, expected 0 to 950",
             ),
             (
                 error(|r| r.weight_decay = -0.1),
-                "weight_decay is -0.1, expected a number not below 0",
+                "weight_decay is -0.1, expected at least 0 and below inf",
             ),
-            (error(|r| r.beta1 = 1.0), "beta1 is 1, expected at least 0 and less than 1"),
-            (error(|r| r.beta2 = -0.5), "beta2 is -0.5, expected at least 0 and less than 1"),
-            (error(|r| r.eps = 0.0), "eps is 0, expected a number above 0"),
-            (
-                error(|r| r.grad_clip = Some(0.0)),
-                "grad_clip is 0, expected a number above 0 or none",
-            ),
+            (error(|r| r.beta1 = 1.0), "beta1 is 1, expected at least 0 and below 1"),
+            (error(|r| r.beta2 = -0.5), "beta2 is -0.5, expected at least 0 and below 1"),
+            (error(|r| r.eps = 0.0), "eps is 0, expected above 0 and below inf"),
+            (error(|r| r.grad_clip = Some(0.0)), "grad_clip is 0, expected above 0 and below inf"),
             (
                 error(|r| r.batch_size = 1 << 24),
-                "the number of tokens per step is 4294967296, expected at most 2147483648",
+                "batch_size × block_size × grad_accum is 4294967296, expected 1 to 2147483648",
             ),
         ] {
             assert_eq!(found, format!("recipe: {expected}"));

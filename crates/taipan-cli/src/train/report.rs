@@ -6,12 +6,12 @@ use anstyle::Style;
 use taipan::Device;
 use taipan_lm::{Mamba, free_memory};
 
-use super::flags::Shape;
 use super::metrics::{HeldOut, Row};
 use super::progress::{duration, rate, width};
 use super::settings::Settings;
 use super::sparkline::{range, sparkline};
 use super::start::Start;
+use super::values::LrCurve;
 
 const NAME: Style = Style::new().bold();
 
@@ -50,9 +50,9 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     );
     let (lr, min_lr) = (settings.lr, settings.min_lr);
     let then = match settings.schedule {
-        Shape::Constant => String::new(),
-        Shape::Cosine => format!(", then by cosine to {min_lr:.1e}"),
-        Shape::Wsd => format!(", in the last {} to {min_lr:.1e}", settings.decay),
+        LrCurve::Constant => String::new(),
+        LrCurve::Cosine => format!(", then by cosine to {min_lr:.1e}"),
+        LrCurve::Wsd => format!(", in the last {} to {min_lr:.1e}", settings.decay),
     };
     let schedule = format!("{lr:.1e} after a warm-up of {}{then}", settings.warmup);
     let device = model.device();

@@ -1,219 +1,275 @@
 //! What a run uses: defaults, below a preset, below a file, below the command line.
 
 use std::fmt::Display;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 use clap::Command;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use taipan::Scan;
 use taipan::optim::{Curve, Schedule};
-use taipan_lm::{Activations, Config, Preset, Recipe, checksum};
+use taipan_lm::data::Split;
+use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, checksum};
 use toml::{Table, Value};
 
-use super::flags::{Flags, Shape, Time};
+use super::declare::{resolved, resolved_type, settings};
+use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
 use crate::{Failure, Usage};
 
 /// What a run directory keeps of its settings, in the format of `--config`.
 pub const FILE: &str = "train.toml";
 
-/// What may be another when a run goes on: none of it decides what a step computes, but for `steps` and
-/// `decay`, which stretch the schedule, and `device`, which rounds in its own way.
-const CHANGEABLE: [&str; 15] = [
-    "steps",
-    "decay",
-    "recompute",
-    "max-time",
-    "stop-after",
-    "device",
-    "threads",
-    "eval-interval",
-    "save-interval",
-    "log-interval",
-    "keep",
-    "tensorboard",
-    "prompt",
-    "sample-tokens",
-    "out",
-];
-
-/// What belongs to one call of the program, not to the run.
-const PASSING: [&str; 4] = ["out", "max-time", "stop-after", "threads"];
-
-/// What is written as a path of this machine.
-const PATHS: [&str; 3] = ["files", "tokenizer", "from"];
-
 /// Where checkpoints have the settings among the notes of the program.
 const NOTE: &str = "settings";
 
-/// What [`Flags`] mean, with nothing left open.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Settings {
-    #[serde(default)]
-    pub files: Vec<String>,
-    pub tokenizer: Option<PathBuf>,
-    pub train_tokenizer: Option<usize>,
-    pub val_fraction: f64,
-    pub preset: String,
-    pub d_model: usize,
-    pub n_layer: usize,
-    pub d_state: usize,
-    pub d_conv: usize,
-    pub expand: usize,
-    pub dt_rank: usize,
-    pub untied: bool,
-    pub dtype: Dtype,
-    pub from: Option<PathBuf>,
-    #[serde(default)]
-    pub freeze: Vec<String>,
-    pub steps: u64,
-    pub max_time: Option<Time>,
-    pub batch_size: usize,
-    pub block_size: usize,
-    pub grad_accum: usize,
-    pub lr: f64,
-    pub min_lr: f64,
-    pub schedule: Shape,
-    pub warmup: u64,
-    pub decay: u64,
-    pub weight_decay: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub eps: f64,
-    pub grad_clip: f64,
-    pub seed: u64,
-    pub recompute: bool,
-    pub device: String,
-    pub threads: Option<usize>,
-    pub out: PathBuf,
-    pub stop_after: Option<u64>,
-    pub save_interval: u64,
-    pub keep: usize,
-    pub eval_interval: u64,
-    pub eval_tokens: u64,
-    pub log_interval: u64,
-    pub tensorboard: bool,
-    pub prompt: String,
-    pub sample_tokens: usize,
+/// How long a setting holds.
+#[derive(Clone, Copy, PartialEq)]
+enum Scope {
+    /// As long as the model: its shape.
+    Model,
+    /// As long as the run, since it decides what a step computes.
+    Run,
+    /// The same, but written as a path of this machine.
+    RunPath,
+    /// Until the run is resumed. None of these decides what a step computes, but for `steps` and
+    /// `decay`, which stretch the schedule, and `device`, which rounds in its own way.
+    Resume,
+    /// For one call of the program.
+    Call,
 }
 
-/// `presets.toml`.
-#[derive(Deserialize)]
-struct Presets {
-    defaults: Table,
-    presets: Table,
+impl Scope {
+    /// Of a key of the file.
+    fn of(key: &str) -> Option<Scope> {
+        SETTINGS.iter().find(|(name, _)| flag(name) == key).map(|(_, scope)| *scope)
+    }
+
+    fn may_change(self) -> bool {
+        matches!(self, Scope::Resume | Scope::Call)
+    }
 }
 
-static PRESETS: LazyLock<Presets> = LazyLock::new(|| {
-    toml::from_str(include_str!("presets.toml")).expect("the file is part of the program")
-});
-
-impl Presets {
-    fn default_of(&self, key: &str) -> &str {
-        self.defaults[key].as_str().expect("this default is a text")
+settings! {
+    defaults(config: Config, recipe: Recipe);
+    "Data" {
+        /// Text to learn from, in UTF-8: files, directories, globs [default: taipan's own sources]
+        files: Vec<String> = Vec::new(), positional "FILES", RunPath;
+        /// A Hugging Face tokenizer.json [default: a token is a byte]
+        #[arg(conflicts_with = "train_tokenizer")]
+        tokenizer: PathBuf, flag "FILE", RunPath;
+        /// Make a byte-level BPE tokenizer of N tokens from the text
+        train_tokenizer: usize, flag "N", Run, in 258..=1 << 18;
+        /// The part of the text that is held out, to measure what was learnt
+        val_fraction: f64 = Split::default().held_out, flag "FRACTION", Run, in 0.0..=0.5;
     }
-
-    /// The defaults, with what the preset says.
-    fn layers(&self, name: &str) -> Result<Table, Usage> {
-        let preset: Preset = name.parse().map_err(|error| Usage(format!("--{error}")))?;
-        let mut table = self.defaults.clone();
-        table.extend(shape(&preset.config(1)));
-        // It follows from the width, which may be another.
-        table.remove("dt-rank");
-        let training = self.presets[name].as_table().expect("every preset is here");
-        table.extend(training.clone());
-        Ok(table)
+    "Model" {
+        /// Sizes and settings that go together; other flags win over it
+        preset: String = DEFAULT_PRESET.to_string(), flag "NAME", Run;
+        /// Width of the model
+        d_model: usize = config.hidden_size, flag "N", Model;
+        /// Layers
+        n_layer: usize = config.num_hidden_layers, flag "N", Model;
+        /// State of each channel
+        d_state: usize = config.state_size, flag "N", Model;
+        /// Taps of the convolution
+        d_conv: usize = config.conv_kernel, flag "N", Model;
+        /// Channels inside a layer per channel of the model
+        expand: usize = config.expand, flag "N", Model;
+        /// Rank of the projection to Δ [default: a 16th of --d-model]
+        dt_rank: usize = match d_model == config.hidden_size {
+            true => config.time_step_rank,
+            false => d_model.div_ceil(16),
+        }, flag "N", Model;
+        /// Give the head weights of its own, not those of the embedding
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        untied: bool = !config.tie_word_embeddings, flag "BOOL", Model;
+        /// Type of the weights; f16 and bf16 have master copies in f32
+        dtype: Dtype = Dtype::F32, flag "TYPE", Run;
+        /// Go on from this model (config.json, model.safetensors), with its shape and its tokenizer
+        from: PathBuf, flag "DIR", RunPath;
+        /// Leave parameters as they are whose names match, * standing for anything; may be repeated
+        freeze: Vec<String> = recipe.freeze.clone(), flag "PATTERN", Run;
     }
+    "Training" {
+        /// Steps in all
+        steps: u64 = recipe.schedule.total, flag "N", Resume;
+        /// End after this time, as 90s, 10m or 1h
+        max_time: Time, flag "TIME", Call;
+        /// Rows of a batch
+        batch_size: usize = recipe.batch_size, flag "N", Run;
+        /// Tokens of a row
+        block_size: usize = recipe.block_size, flag "N", Run;
+        /// Batches of a step
+        grad_accum: usize = recipe.grad_accum, flag "N", Run;
+        /// Learning rate after the warm-up
+        lr: f64 = recipe.schedule.peak, flag "RATE", Run;
+        /// Learning rate at the end [default: a tenth of --lr]
+        min_lr: f64 = lr / 10.0, flag "RATE", Run;
+        /// How the learning rate goes from --lr to --min-lr
+        schedule: LrCurve = recipe.schedule.curve.into(), flag "SHAPE", Run;
+        /// Steps over which the learning rate rises from 0 [default: a 20th of --steps]
+        warmup: u64 = steps / 20, flag "N", Run;
+        /// Steps over which it falls at the end, with --schedule wsd [default: a fifth of --steps]
+        decay: u64 = steps / 5, flag "N", Resume;
+        /// Decay of matrices, per step and learning rate
+        weight_decay: f64 = recipe.weight_decay, flag "X", Run;
+        /// AdamW: how much of the mean gradient stays
+        beta1: f64 = recipe.beta1, flag "X", Run;
+        /// AdamW: how much of the mean squared gradient stays
+        beta2: f64 = recipe.beta2, flag "X", Run;
+        /// AdamW: what is added to the root of that mean
+        eps: f64 = recipe.eps, flag "X", Run;
+        /// The largest norm of a gradient; 0 for any
+        grad_clip: f64 = recipe.grad_clip.unwrap_or(0.0), flag "NORM", Run;
+        /// Of the weights and the order of the data
+        seed: u64 = recipe.seed, flag "N", Run;
+        /// Compute activations again in the backward pass: a third more work, much less memory
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        recompute: bool = recipe.activations == Activations::Recomputed, flag "BOOL", Resume;
+    }
+    "Machine" {
+        /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name, see taipan devices
+        device: String = "cpu".into(), flag "DEVICE", Resume;
+        /// Threads of the CPU; never changes a result [default: one per core]
+        threads: usize, flag "N", Call;
+    }
+    "Output" {
+        /// Where the model, its checkpoints and the metrics go
+        out: PathBuf = "taipan-run".into(), flag "DIR", Call;
+        /// Save a checkpoint at step N and exit, to go on later with --resume
+        stop_after: u64, flag "N", Call, in 1..=steps;
+        /// Steps from one checkpoint to the next [default: a tenth of --steps]
+        save_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
+        /// How many checkpoints to keep, besides the best
+        keep: usize = 2, flag "N", Resume, in 1..;
+        /// Steps from one measurement on held-out text to the next [default: a tenth of --steps]
+        eval_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
+        /// Held-out tokens of one measurement, at most
+        eval_tokens: u64 = 32768, flag "N", Run, in 1..;
+        /// Steps from one line of metrics.jsonl to the next
+        log_interval: u64 = 10, flag "N", Resume, in 1..;
+        /// Write TensorBoard's event files, too
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        tensorboard: bool = false, flag "BOOL", Resume;
+        /// What the sample at the end begins with
+        prompt: String = "pub fn ".into(), flag "TEXT", Resume;
+        /// Tokens of the sample; 0 for none
+        sample_tokens: usize = 256, flag "N", Resume;
+    }
+}
+
+const DEFAULT_PRESET: Preset = Preset::Tiny;
+
+/// The flag of a setting, without its dashes.
+fn flag(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+/// An error unless a setting, if there is one, lies in its range.
+fn check<T: PartialOrd + Display>(
+    name: &'static str,
+    value: impl Into<Option<T>>,
+    range: impl RangeBounds<T>,
+) -> Result<(), InvalidValue> {
+    value.into().map_or(Ok(()), |value| InvalidValue::check("settings", name, value, range))
 }
 
 /// Say in the help of `train` what holds when a flag is not given.
 pub fn show_defaults(train: Command) -> Command {
-    let defaults = PRESETS.layers(PRESETS.default_of("preset")).expect("the default is there");
-    let names = Preset::ALL.map(|preset| preset.to_string()).join(", ");
-    train
-        .mut_args(|arg| match defaults.get(&arg.get_id().as_str().replace('_', "-")) {
-            None | Some(Value::Boolean(false)) => arg,
-            Some(value) => {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                arg.help(format!("{help} [default: {}]", value.trim_end()))
-            }
-        })
-        .mut_arg("preset", |arg| {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            arg.help(format!("{help} [one of {names}]"))
-        })
+    let (config, recipe) = (DEFAULT_PRESET.config(1), DEFAULT_PRESET.recipe());
+    let settings = Settings::resolve(Flags::default(), &config, &recipe);
+    let defaults = Table::try_from(settings).expect("numbers and texts");
+    let presets = Preset::ALL.map(|preset| preset.to_string()).join(", ");
+    train.mut_args(|arg| {
+        let mut help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        match defaults.get(&flag(arg.get_id().as_str())) {
+            _ if help.contains("[default: ") => {}
+            None | Some(Value::Boolean(false) | Value::Array(_)) => {}
+            Some(Value::String(text)) => help += &format!(" [default: {}]", text.trim_end()),
+            Some(value) => help += &format!(" [default: {value}]"),
+        }
+        if arg.get_id() == "preset" {
+            help += &format!(" [one of {presets}]");
+        }
+        arg.help(help)
+    })
 }
 
 impl Settings {
     /// The settings of a new run.
     pub fn new(flags: &Flags) -> Result<Settings, Failure> {
-        let said = said(flags)?;
-        let preset = said.get("preset").and_then(Value::as_str);
-        let mut table = PRESETS.layers(preset.unwrap_or(PRESETS.default_of("preset")))?;
-        if let Some(directory) = said.get("from").and_then(Value::as_str).map(Path::new) {
-            if preset.is_some() {
+        let flags = with_file(flags)?;
+        let preset = preset(&flags)?;
+        let config = match &flags.from {
+            None => preset.config(1),
+            Some(_) if flags.preset.is_some() => {
                 return Err(Usage("--preset and --from both say the model's shape".into()).into());
             }
-            let shape = shape(&config_of(directory)?);
-            for (key, found) in &said {
-                if let Some(expected) = shape.get(key).filter(|expected| *expected != found) {
-                    let from = directory.display();
-                    return Err(Usage(format!(
-                        "--{key} is {found}, but in {from} it is {expected}"
-                    ))
-                    .into());
-                }
+            Some(directory) => config_of(directory)?,
+        };
+        let settings = Settings::resolve(flags.clone(), &config, &preset.recipe());
+        if let Some(directory) = &flags.from {
+            let of_model = Settings::resolve(Flags::default(), &config, &preset.recipe());
+            let [found, expected] = [&settings, &of_model].map(Table::try_from);
+            let (found, expected) = (found?, expected?);
+            let in_model = |key: &&String| Scope::of(key) == Some(Scope::Model);
+            if let Some(key) =
+                found.keys().filter(in_model).find(|key| found[*key] != expected[*key])
+            {
+                let (found, expected, from) = (&found[key], &expected[key], directory.display());
+                let why = format!("--{key} is {found}, but in {from} it is {expected}");
+                return Err(Usage(why).into());
             }
-            table.extend(shape);
         }
-        table.extend(said);
-        derive(&mut table)?;
-        Settings::checked(table)
+        settings.checked()
     }
 
-    /// The settings of the run in `--out`, to go on with it.
+    /// The settings of the run in `--out`, to resume it.
     pub fn resumed(flags: &Flags) -> Result<Settings, Failure> {
-        let said = said(flags)?;
-        let out = said.get("out").and_then(Value::as_str).unwrap_or(PRESETS.default_of("out"));
-        let directory = Path::new(out).to_owned();
-        let path = directory.join(FILE);
+        let flags = with_file(flags)?;
+        let preset = preset(&flags)?;
+        let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
+        let path = out.join(FILE);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| format!("nothing to resume: {}: {error}", path.display()))?;
-        let mut table: Table = read(&text, &path)?;
-        for (key, found) in &said {
-            let expected = table.get(key);
-            if expected != Some(found) && !CHANGEABLE.contains(&key.as_str()) {
+        let stored: Flags = read(&text, &path)?;
+        let (said, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
+        let fixed = |key: &str| Scope::of(key).is_none_or(|scope| !scope.may_change());
+        for (key, found) in said.iter().filter(|(key, _)| fixed(key)) {
+            let expected = expected.get(key);
+            if expected != Some(found) {
                 let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
                 let has = expected.map_or("none".into(), Value::to_string);
-                let may = CHANGEABLE.map(|key| format!("--{key}")).join(", ");
-                let run = directory.display();
+                let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
+                let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
+                let (run, may) = (out.display(), may.join(", "));
                 return Err(Usage(format!(
-                    "{name} is {found}, but the run in {run} has {has}; with --resume only these may change: {may}"
+                    "{name} is {found}, but the run in {run} has {has}; with --resume only these \
+                     may change: {may}"
                 ))
                 .into());
             }
         }
-        table.insert("out".into(), out.into());
-        table.extend(said);
-        Settings::checked(table)
+        let flags = Flags { out: Some(out), ..flags.or(stored) };
+        let preset = self::preset(&flags)?;
+        Settings::resolve(flags, &preset.config(1), &preset.recipe()).checked()
     }
 
-    fn checked(table: Table) -> Result<Settings, Failure> {
-        let settings: Settings =
-            table.try_into().map_err(|error| Usage(format!("settings: {error}")))?;
-        settings.check()?;
-        Ok(settings)
+    /// Refuse what makes no sense.
+    fn checked(self) -> Result<Settings, Failure> {
+        self.shape(1).check().map_err(Usage::from)?;
+        self.recipe().check().map_err(Usage::from)?;
+        self.check_ranges().map_err(Usage::from)?;
+        // What TOML has no number for.
+        Table::try_from(&self).map_err(|error| Usage(format!("settings: {error}")))?;
+        Ok(self)
     }
 
     /// Keep them in the run directory.
     pub fn save(&self) -> Result<(), Failure> {
         let mut table = Table::try_from(self)?;
-        table.retain(|key, _| !PASSING.contains(&key));
+        table.retain(|key, _| Scope::of(key) != Some(Scope::Call));
         let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
         Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
     }
@@ -222,9 +278,9 @@ impl Settings {
     /// these do not concern.
     fn unchanging(&self) -> Result<Map<String, Json>, Failure> {
         let mut table = Table::try_from(self)?;
-        table.retain(|key, _| !CHANGEABLE.contains(&key));
+        table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
         let value = |(key, value): (String, Value)| {
-            let value = match PATHS.contains(&key.as_str()) {
+            let value = match Scope::of(&key) == Some(Scope::RunPath) {
                 true => checksum(value.to_string().as_bytes()).into(),
                 false => serde_json::to_value(value)?,
             };
@@ -250,7 +306,7 @@ impl Settings {
         };
         let path = self.out.join(FILE);
         let said = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
-        let difference = match PATHS.contains(&key.as_str()) {
+        let difference = match Scope::of(key) == Some(Scope::RunPath) {
             true => format!("{key} is not what it was when the run began"),
             false => {
                 let (found, expected) = (said(found.get(key)), said(expected.get(key)));
@@ -261,21 +317,26 @@ impl Settings {
         Err(Usage(format!("{}: {difference}; {what}", path.display())).into())
     }
 
-    /// The shape of the model.
+    /// The model's `config.json`.
     pub fn config(&self, vocab_size: usize) -> Result<Config, Failure> {
         match &self.from {
             Some(directory) => config_of(directory),
-            None => Ok(Config {
-                vocab_size,
-                hidden_size: self.d_model,
-                num_hidden_layers: self.n_layer,
-                state_size: self.d_state,
-                conv_kernel: self.d_conv,
-                expand: self.expand,
-                time_step_rank: self.dt_rank,
-                tie_word_embeddings: !self.untied,
-                ..Config::default()
-            }),
+            None => Ok(self.shape(vocab_size)),
+        }
+    }
+
+    /// The shape of the model.
+    fn shape(&self, vocab_size: usize) -> Config {
+        Config {
+            vocab_size,
+            hidden_size: self.d_model,
+            num_hidden_layers: self.n_layer,
+            state_size: self.d_state,
+            conv_kernel: self.d_conv,
+            expand: self.expand,
+            time_step_rank: self.dt_rank,
+            tie_word_embeddings: !self.untied,
+            ..Config::default()
         }
     }
 
@@ -283,9 +344,9 @@ impl Settings {
     pub fn recipe(&self) -> Recipe {
         let (peak, min, warmup, total) = (self.lr, self.min_lr, self.warmup, self.steps);
         let curve = match self.schedule {
-            Shape::Constant => Curve::Constant,
-            Shape::Cosine => Curve::Cosine,
-            Shape::Wsd => Curve::StableDecay { decay: self.decay },
+            LrCurve::Constant => Curve::Constant,
+            LrCurve::Cosine => Curve::Cosine,
+            LrCurve::Wsd => Curve::StableDecay { decay: self.decay },
         };
         Recipe {
             batch_size: self.batch_size,
@@ -296,7 +357,7 @@ impl Settings {
             beta1: self.beta1,
             beta2: self.beta2,
             eps: self.eps,
-            grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip),
+            grad_clip: (self.grad_clip != 0.0).then_some(self.grad_clip),
             seed: self.seed,
             freeze: self.freeze.clone(),
             activations: match self.recompute {
@@ -305,129 +366,34 @@ impl Settings {
             },
         }
     }
-
-    /// Refuse what makes no sense.
-    fn check(&self) -> Result<(), Usage> {
-        let size = 1..=1 << 18; // of Config
-        let above_zero = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
-        within("d-model", self.d_model, size.clone())?;
-        within("n-layer", self.n_layer, size.clone())?;
-        within("d-state", self.d_state, 1..=Scan::MAX_STATES)?;
-        within("d-conv", self.d_conv, 1..=1 << 13)?; // of Config
-        within("expand", self.expand, 1..=(1 << 18) / self.d_model)?;
-        within("dt-rank", self.dt_rank, 1..=self.d_model * self.expand)?;
-        within("train-tokenizer", self.train_tokenizer.unwrap_or(258), 258..=1 << 18)?;
-        within("val-fraction", self.val_fraction, 0.0..=0.5)?;
-        within("batch-size", self.batch_size, size.clone())?;
-        within("block-size", self.block_size, 1..=1 << 20)?;
-        within("grad-accum", self.grad_accum, size)?;
-        within("steps", self.steps, 1..=1 << 40)?;
-        within("lr", self.lr, above_zero)?;
-        within("min-lr", self.min_lr, 0.0..=self.lr)?;
-        within("warmup", self.warmup, 0..=self.steps)?;
-        if self.schedule == Shape::Wsd {
-            within("decay", self.decay, 0..=self.steps - self.warmup)?;
-        }
-        within("weight-decay", self.weight_decay, 0.0..f64::INFINITY)?;
-        within("beta1", self.beta1, 0.0..1.0)?;
-        within("beta2", self.beta2, 0.0..1.0)?;
-        within("eps", self.eps, above_zero)?;
-        within("grad-clip", self.grad_clip, 0.0..f64::INFINITY)?;
-        within("threads", self.threads.unwrap_or(1), 1..=1024)?;
-        within("stop-after", self.stop_after.unwrap_or(1), 1..=self.steps)?;
-        within("save-interval", self.save_interval, 1..)?;
-        within("keep", self.keep, 1..)?;
-        within("eval-interval", self.eval_interval, 1..)?;
-        within("eval-tokens", self.eval_tokens, 1..)?;
-        within("log-interval", self.log_interval, 1..)
-    }
 }
 
-/// An error unless the value of a flag lies in its range.
-fn within<T: PartialOrd + Display>(
-    flag: &str,
-    value: T,
-    range: impl RangeBounds<T>,
-) -> Result<(), Usage> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    let least = match range.start_bound() {
-        Bound::Included(least) => Some(format!("at least {least}")),
-        Bound::Excluded(least) => Some(format!("above {least}")),
-        Bound::Unbounded => None,
-    };
-    let most = match range.end_bound() {
-        Bound::Included(most) => Some(format!("at most {most}")),
-        Bound::Excluded(most) => Some(format!("below {most}")),
-        Bound::Unbounded => None,
-    };
-    let bounds: Vec<_> = least.into_iter().chain(most).collect();
-    Err(Usage(format!("--{flag} is {value}, expected {}", bounds.join(" and "))))
-}
-
-/// What the user said: in the file of `--config`, and above it on the command line.
-fn said(flags: &Flags) -> Result<Table, Failure> {
-    let mut table = match &flags.config {
-        None => Table::new(),
+/// What the user says: in the file of `--config`, and above it on the command line.
+fn with_file(flags: &Flags) -> Result<Flags, Failure> {
+    let flags = match &flags.config {
+        None => flags.clone(),
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| format!("--config: {}: {error}", path.display()))?;
             // Unknown keys and wrong types are found here, with their lines.
-            let flags: Flags = read(&text, path)?;
-            Table::try_from(flags)?
+            flags.clone().or(read(&text, path)?)
         }
     };
-    table.extend(Table::try_from(flags).map_err(|error| Usage(format!("flags: {error}")))?);
-    for (one, other) in [("tokenizer", "train-tokenizer")] {
-        if table.contains_key(one) && table.contains_key(other) {
-            return Err(Usage(format!("--{one} and --{other} cannot both hold")).into());
-        }
+    if flags.tokenizer.is_some() && flags.train_tokenizer.is_some() {
+        return Err(Usage("--tokenizer and --train-tokenizer cannot both hold".into()).into());
     }
-    Ok(table)
+    Ok(flags)
 }
 
-fn read<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, Usage> {
+fn read(text: &str, path: &Path) -> Result<Flags, Usage> {
     toml::from_str(text).map_err(|error| Usage(format!("{}: {error}", path.display())))
 }
 
-/// Fill in what follows from other settings unless it was said.
-fn derive(table: &mut Table) -> Result<(), Usage> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    struct Basis {
-        d_model: i64,
-        steps: i64,
-        lr: f64,
+fn preset(flags: &Flags) -> Result<Preset, Usage> {
+    match &flags.preset {
+        None => Ok(DEFAULT_PRESET),
+        Some(name) => name.parse().map_err(|error| Usage(format!("--{error}"))),
     }
-    let basis: Basis =
-        table.clone().try_into().map_err(|error| Usage(format!("settings: {error}")))?;
-    let tenth = (basis.steps / 10).max(1);
-    for (key, value) in [
-        ("dt-rank", Value::Integer((basis.d_model + 15) / 16)),
-        ("min-lr", Value::Float(basis.lr / 10.0)),
-        ("warmup", Value::Integer(basis.steps / 20)),
-        ("decay", Value::Integer(basis.steps / 5)),
-        ("save-interval", Value::Integer(tenth)),
-        ("eval-interval", Value::Integer(tenth)),
-    ] {
-        table.entry(key).or_insert(value);
-    }
-    Ok(())
-}
-
-/// The settings that a model's shape decides.
-fn shape(config: &Config) -> Table {
-    let size = |size: usize| Value::Integer(size as i64); // 2¹⁸ at most
-    Table::from_iter([
-        ("d-model".into(), size(config.hidden_size)),
-        ("n-layer".into(), size(config.num_hidden_layers)),
-        ("d-state".into(), size(config.state_size)),
-        ("d-conv".into(), size(config.conv_kernel)),
-        ("expand".into(), size(config.expand)),
-        ("dt-rank".into(), size(config.time_step_rank)),
-        ("untied".into(), Value::Boolean(!config.tie_word_embeddings)),
-    ])
 }
 
 /// The `config.json` of a directory.
@@ -469,19 +435,22 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let cases = [
-            ("steps = 0", "--steps is 0, expected at least 1 and at most 1099511627776"),
+            ("steps = 0", "--steps is 0, expected 1 to 1099511627776"),
             ("beta1 = 1.0", "--beta1 is 1, expected at least 0 and below 1"),
             ("lr = nan", "--lr is NaN, expected above 0 and below inf"),
             ("lr = -1", "--lr is -1, expected above 0"),
             ("weight-decay = inf", "--weight-decay is inf, expected at least 0 and below inf"),
-            (
-                "lr = 1e-4\nmin-lr = 1e-3",
-                "--min-lr is 0.001, expected at least 0 and at most 0.0001",
-            ),
-            ("steps = 10\nwarmup = 11", "--warmup is 11, expected at least 0 and at most 10"),
+            ("lr = 1e-4\nmin-lr = 1e-3", "--min-lr is 0.001, expected 0 to 0.0001"),
+            ("steps = 10\nwarmup = 11", "--warmup is 11, expected 0 to 10"),
             ("steps = 10\nstop-after = 11", "--stop-after is 11"),
-            ("d-model = 100000\nexpand = 3", "--expand is 3, expected at least 1 and at most 2"),
-            ("d-state = 300", "--d-state is 300, expected at least 1 and at most 256"),
+            ("d-model = 100000\nexpand = 3", "--expand is 3, expected 1 to 2"),
+            ("d-state = 300", "--d-state is 300, expected 1 to 256"),
+            ("grad-clip = -1", "--grad-clip is -1, expected above 0 and below inf"),
+            ("keep = 0", "--keep is 0, expected 1 or more"),
+            (
+                "batch-size = 65536\nblock-size = 65536",
+                "--batch-size × --block-size × --grad-accum is 4294967296, expected 1 to 2147483648",
+            ),
             ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];

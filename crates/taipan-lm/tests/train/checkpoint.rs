@@ -212,7 +212,7 @@ fn another_run_is_not_gone_on_with() {
     let error = resume(|recipe| recipe.schedule.peak = 0.5).err().unwrap().to_string();
     assert!(error.starts_with("recipe: schedule is {"), "{error}");
     let error = resume(|recipe| recipe.schedule.total = 0).err().unwrap().to_string();
-    assert_eq!(error, "recipe: schedule.total is 0, expected 1 or more");
+    assert_eq!(error, "recipe: schedule.total is 0, expected 1 to 1099511627776");
 
     let other = Run::new();
     let data = other.data(&TEXT.to_uppercase());
