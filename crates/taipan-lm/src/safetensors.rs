@@ -6,13 +6,17 @@
 //! the rest                the tensors' bytes, row-major and little-endian, without gaps
 //! ```
 //!
-//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once. Writing gives the
-//! same bytes for the same tensors.
+//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once, which
+//! the crate `safetensors` checks, and if no name and no key of its header is unknown or comes
+//! twice, which that crate lets pass. Writing streams from the device, and gives the same bytes for
+//! the same tensors.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use half::{bf16, f16};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use taipan::{DType, Device, Element, Tensor};
@@ -50,45 +54,23 @@ pub struct Safetensors<B> {
     bytes: B,
     /// Where the tensors' bytes begin.
     data: usize,
-    tensors: BTreeMap<String, Entry>,
+    tensors: BTreeMap<String, TensorInfo>,
 }
 
-/// What the header says of a tensor.
+/// What the header says of a tensor, and nothing that is not known.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    dtype: Name,
+#[serde(remote = "TensorInfo", deny_unknown_fields)]
+struct Known {
+    dtype: Dtype,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
 }
 
-/// An element type by the format's name for it.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-enum Name {
-    F16,
-    BF16,
-    F32,
-    F64,
-    U32,
-    I64,
-}
-
-impl Name {
-    fn dtype(self) -> DType {
-        match self {
-            Name::F16 => DType::F16,
-            Name::BF16 => DType::BF16,
-            Name::F32 => DType::F32,
-            Name::F64 => DType::F64,
-            Name::U32 => DType::U32,
-            Name::I64 => DType::I64,
-        }
-    }
-}
+#[derive(Deserialize)]
+struct Entry(#[serde(with = "Known")] TensorInfo);
 
 /// The header's tensors: a name that comes twice is an error, which a map alone would hide.
-struct Header(BTreeMap<String, Entry>);
+struct Header(BTreeMap<String, TensorInfo>);
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Header, D::Error> {
@@ -110,8 +92,8 @@ impl<'de> Deserialize<'de> for Header {
                         map.next_value::<BTreeMap<String, String>>()?;
                         continue;
                     }
-                    let entry = map.next_value()?;
-                    if let Some(Entry { .. }) = tensors.insert(name.clone(), entry) {
+                    let Entry(info) = map.next_value()?;
+                    if tensors.insert(name.clone(), info).is_some() {
                         return Err(M::Error::custom(format!("{name} is there twice")));
                     }
                 }
@@ -139,13 +121,13 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
 
     /// What is stored under a name. That there is nothing is an error.
     pub fn view(&self, name: &str) -> Result<View<'_>> {
-        let Some(entry) = self.tensors.get(name) else {
+        let Some(info) = self.tensors.get(name) else {
             return Err(Error::invalid(&self.place, format!("{name} is missing")));
         };
-        let (begin, end) = entry.data_offsets;
+        let (begin, end) = info.data_offsets;
         Ok(View {
-            dtype: entry.dtype.dtype(),
-            shape: &entry.shape,
+            dtype: dtype(info.dtype).expect("checked with the header"),
+            shape: &info.shape,
             bytes: &self.bytes.as_ref()[self.data + begin..self.data + end],
         })
     }
@@ -217,7 +199,7 @@ impl Safetensors<memmap2::Mmap> {
 }
 
 /// Where the data begins, and the tensors in it; or what is wrong.
-fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, Entry>), String> {
+fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, TensorInfo>), String> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(format!("{} bytes found, expected a header's length in 8", bytes.len()));
     };
@@ -230,21 +212,31 @@ fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, Entry>),
     let header: std::result::Result<Header, _> = serde_json::from_slice(json);
     let tensors = header.map_err(|error| format!("the header: {error}"))?.0;
 
-    let mut in_order: Vec<_> = tensors.iter().collect();
-    in_order.sort_by_key(|(_, entry)| entry.data_offsets);
-    let mut covered = 0;
-    for (name, Entry { dtype, shape, data_offsets: (begin, end) }) in in_order {
-        let size = shape.iter().try_fold(dtype.dtype().size(), |size, n| size.checked_mul(*n));
-        let size = size.ok_or_else(|| format!("{name}: {shape:?} is beyond any memory"))?;
-        if *begin != covered || end.checked_sub(*begin) != Some(size) {
-            let expected = format!("{covered}..{}", covered.saturating_add(size));
-            return Err(format!("{name} {shape:?} is at {begin}..{end}, expected {expected}"));
+    for (name, info) in &tensors {
+        if dtype(info.dtype).is_none() {
+            return Err(format!("{name} is of type {}, which is not supported", info.dtype));
         }
-        covered = *end;
     }
-    match covered == data.len() {
+    let mut in_order: Vec<_> = tensors.clone().into_iter().collect();
+    in_order.sort_by_key(|(_, info)| info.data_offsets);
+    let metadata = Metadata::new(None, in_order).map_err(|error| error.to_string())?;
+    let (found, expected) = (data.len(), metadata.data_len());
+    match found == expected {
         true => Ok((8 + json.len(), tensors)),
-        false => Err(format!("{} bytes of tensors found, expected {covered}", data.len())),
+        false => Err(format!("{found} bytes of tensors found, expected {expected}")),
+    }
+}
+
+/// The types of tensors here.
+fn dtype(dtype: Dtype) -> Option<DType> {
+    match dtype {
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F64 => Some(DType::F64),
+        Dtype::U32 => Some(DType::U32),
+        Dtype::I64 => Some(DType::I64),
+        _ => None,
     }
 }
 
@@ -302,9 +294,7 @@ pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<
             DType::F64 => out(bytemuck::cast_slice(&part.read::<f64>().await?))?,
             DType::U32 => out(bytemuck::cast_slice(&part.read::<u32>().await?))?,
             DType::I64 => out(bytemuck::cast_slice(&part.read::<i64>().await?))?,
-            other => {
-                return Err(Error::invalid("safetensors", format!("{other} has no name here")));
-            }
+            other => return Err(unnamed(other)),
         }
     }
     Ok(())
