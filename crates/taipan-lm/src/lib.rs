@@ -28,6 +28,7 @@ mod model;
 mod preset;
 #[cfg(not(target_family = "wasm"))]
 mod pretrained;
+mod random;
 #[cfg(not(target_family = "wasm"))]
 mod recipe;
 pub mod safetensors;

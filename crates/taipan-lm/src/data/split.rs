@@ -1,7 +1,7 @@
 //! What is learnt from, and what is held out to see how well.
 
-use super::order;
 use super::sources::{Section, Sources};
+use crate::random::Key;
 use crate::{Error, Result};
 
 /// Which part of the text is held out from training.
@@ -52,9 +52,9 @@ impl Split {
         };
         let mut missing = goal;
         let mut held_out = vec![false; sizes.len()];
+        let key = Key::new(self.seed);
         for number in 0..sizes.len() as u64 {
-            let document = order::permuted(number, sizes.len() as u64, order::hash(&[self.seed]));
-            let document = document as usize;
+            let document = key.permute(number, sizes.len() as u64) as usize;
             if sizes[document] <= missing {
                 held_out[document] = true;
                 missing -= sizes[document];

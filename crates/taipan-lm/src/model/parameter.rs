@@ -5,6 +5,7 @@ use std::ops::{Deref, Range};
 use taipan::{DType, Device, Tensor};
 
 use crate::error::{Error, Result};
+use crate::random::parameter_seed;
 
 /// One trained tensor of a model. Where a `&Tensor` is expected, it is one.
 ///
@@ -109,7 +110,7 @@ impl Maker<'_> {
         let values = match &mut self.source {
             Source::Random { seed, made } => {
                 *made += 1;
-                init.values(&stored_shape, seed.wrapping_mul(0x9e37_79b9).wrapping_add(*made))?
+                init.values(&stored_shape, parameter_seed(*seed, *made))?
             }
             Source::Stored(find) => {
                 let whole = find(&stored, &shape)?;
