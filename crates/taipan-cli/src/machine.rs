@@ -1,4 +1,4 @@
-//! What a command computes on, as its flags name it.
+//! The device, dtype and threads of a command, from its flags.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use taipan_lm::InvalidValue;
 
 use crate::{Failure, Usage};
 
-/// The type of the weights.
+/// The dtype of the weights.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
@@ -28,7 +28,7 @@ impl From<Dtype> for DType {
     }
 }
 
-/// The device of this name, if weights of this type can live there.
+/// The device of this name; an error if it does not support the dtype.
 pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
     let device = match name {
         "cpu" => Device::Cpu,
@@ -41,13 +41,13 @@ pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
         true => Ok(device),
         false => {
             let device = device.describe();
-            Err(Usage(format!("--dtype is {dtype}, which {device} does not have")).into())
+            Err(Usage(format!("--dtype is {dtype}, which {device} does not support")).into())
         }
     }
 }
 
-/// Run `f` with so many threads, or one per core, and as one of them: from another thread, every op would
-/// have to be handed over.
+/// Run `f` with this many threads, or one per core, and on one of them: from another thread, every
+/// op would have to be handed over.
 pub fn with_threads<R: Send>(
     threads: Option<usize>,
     f: impl FnOnce() -> Result<R, Failure> + Send,

@@ -27,23 +27,23 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the devices that tensors can live on, and which is used unless another is named
+    /// List the devices for tensors, and which one is used by default
     Devices {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Show a model, a checkpoint or a run, and check that its files are what was written
+    /// Show a model, a checkpoint or a run, and verify the checksums of its files
     Info {
         /// A config.json, or the directory of a model, a checkpoint or a run
         path: PathBuf,
     },
     /// Train a Mamba language model
     ///
-    /// Without FILES it learns from taipan's own sources. The model is left in --out as Hugging Face's library
-    /// loads it, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the step, saves a
-    /// checkpoint and the model, and exits with 0; --resume goes on from there. A second Ctrl-C stops at
-    /// once, with exit code 130.
+    /// Without FILES it trains on taipan's own sources. The model is written to --out in the format
+    /// of Hugging Face's library, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the
+    /// step, saves a checkpoint and the model, and exits with 0; --resume continues from there. A
+    /// second Ctrl-C stops at once, with exit code 130.
     Train(Box<train::Flags>),
     /// Measure this machine
     #[command(subcommand)]
@@ -56,7 +56,7 @@ enum Bench {
     Step(bench::Step),
 }
 
-/// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] tells.
+/// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] reports.
 fn main() -> ExitCode {
     let command = Args::command().mut_subcommand("train", train::show_defaults);
     let args = Args::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // eprintln! panics where nobody listens.
+            // eprintln! panics where nobody reads standard error.
             let _ = writeln!(std::io::stderr(), "taipan: {error}");
             if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 /// Why a command ended early; it may come from another thread.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What the user asked for cannot be.
+/// A mistake of the user.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -114,8 +114,8 @@ impl From<InvalidValue> for Usage {
     }
 }
 
-/// Write to standard output, with styles only where they are wanted. A reader that left, such as `head`, has what it wanted: println!
-/// panics there.
+/// Write to standard output, with styles only where they are wanted. A reader that closed the pipe,
+/// such as `head`, is no error: println! panics there.
 fn print(text: &str) -> Result<(), String> {
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

@@ -1,5 +1,6 @@
-//! Checksums of what is on disk: XXH3 with 128 bits, which is as fast as memory. It detects damage and tells
-//! data apart; it is no protection against somebody who wants two files to have the same one.
+//! Checksums of what is on disk: XXH3 with 128 bits, which is as fast as memory. It detects damage
+//! and tells data apart; it is no protection against somebody who wants two files to have the same
+//! one.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +13,8 @@ use twox_hash::XxHash3_128;
 
 use crate::{Error, Result};
 
-/// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a cryptographic hash.
+/// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a
+/// cryptographic hash.
 ///
 /// ```
 /// assert_eq!(taipan_lm::checksum(b"a"), "a96faf705af16834e6c632b61e964e1f");

@@ -9,20 +9,21 @@ use crate::InvalidValue;
 /// What errors call it.
 const OWNER: &str = "config";
 
-/// What determines a Mamba model's shape and results; field by field the names of Hugging Face's
-/// `MambaConfig`, with its defaults.
+/// The hyper-parameters of a Mamba model, with the names and the defaults of Hugging Face's
+/// `MambaConfig`.
 ///
 /// ```
 /// use taipan_lm::Config;
 ///
-/// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24}"#)?;
+/// let json = r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24}"#;
+/// let config = Config::from_json(json)?;
 /// assert_eq!(config.inner_size(), 1536);
 /// assert_eq!(config.parameters(), 129_135_360); // mamba-130m
 /// # Ok::<(), taipan_lm::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Tokens the embedding has rows for.
+    /// Rows of the embedding.
     pub vocab_size: usize,
     /// Width of the residual stream, the paper's `D` outside the block.
     pub hidden_size: usize,
@@ -30,7 +31,7 @@ pub struct Config {
     pub num_hidden_layers: usize,
     /// State per channel, the paper's `N`.
     pub state_size: usize,
-    /// Taps of the causal convolution.
+    /// Kernel size of the causal convolution.
     pub conv_kernel: usize,
     /// Channels inside a block per channel of the residual stream, the paper's `E`.
     pub expand: usize,
@@ -54,7 +55,7 @@ pub enum ConfigError {
     /// It is not JSON, or a value has another type.
     #[error("config: {0}")]
     Json(#[from] serde_json::Error),
-    /// A value that cannot be.
+    /// An invalid value.
     #[error(transparent)]
     Value(#[from] InvalidValue),
 }
@@ -199,8 +200,8 @@ impl Config {
         InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
     }
 
-    /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`; `end` is the token
-    /// that begins and ends a document, if there is one.
+    /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`;
+    /// `eos_token_id` is the token between documents, if there is one.
     ///
     /// ```
     /// use taipan::DType;
@@ -210,7 +211,7 @@ impl Config {
     /// assert_eq!(Config::from_json(&config.to_json(DType::F32, Some(0)))?, config);
     /// # Ok::<(), taipan_lm::ConfigError>(())
     /// ```
-    pub fn to_json(&self, dtype: DType, end: Option<u32>) -> String {
+    pub fn to_json(&self, dtype: DType, eos_token_id: Option<u32>) -> String {
         let dtype = match dtype {
             DType::F16 => "float16",
             DType::BF16 => "bfloat16",
@@ -219,11 +220,11 @@ impl Config {
         };
         let file = json!({
             "architectures": ["MambaForCausalLM"],
-            "bos_token_id": end,
+            "bos_token_id": eos_token_id,
             "conv_kernel": self.conv_kernel,
             // Newer versions of the library read this key, older ones `torch_dtype`.
             "dtype": dtype,
-            "eos_token_id": end,
+            "eos_token_id": eos_token_id,
             "expand": self.expand,
             "hidden_act": "silu",
             "hidden_size": self.hidden_size,
@@ -232,8 +233,9 @@ impl Config {
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "model_type": "mamba",
             "num_hidden_layers": self.num_hidden_layers,
-            "pad_token_id": end,
-            // It was, at initialisation. But asked for here, the library (5.22) scales what it has loaded.
+            "pad_token_id": eos_token_id,
+            // It was, at initialisation. But asked for here, the library (5.22) scales what it has
+            // loaded.
             "rescale_prenorm_residual": false,
             "residual_in_fp32": self.residual_in_fp32,
             "state_size": self.state_size,
@@ -259,7 +261,7 @@ impl Config {
         self.expand * self.hidden_size
     }
 
-    /// How many numbers training learns.
+    /// The number of parameters.
     pub fn parameters(&self) -> usize {
         let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
         let bias = |len: usize, used: bool| if used { len } else { 0 };
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         assert_eq!(error("{}"), "config: model_type is \"\", expected \"mamba\"");
         assert_eq!(
             error(r#"{"model_type": "mamba2"}"#),

@@ -30,27 +30,27 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
-    /// A file or a setting that makes no sense.
-    #[error("{place}: {why}")]
+    /// An invalid file, setting or argument.
+    #[error("{subject}: {why}")]
     Invalid {
-        /// The file or the setting.
-        place: String,
+        /// The file, the setting or the function.
+        subject: String,
         /// What was found and what was expected.
         why: String,
     },
 }
 
 impl Error {
-    /// [`Error::Invalid`] of a setting or a file.
-    pub fn invalid(place: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Invalid { place: place.into(), why: why.into() }
+    /// [`Error::Invalid`] of a file, a setting or a function.
+    pub fn invalid(subject: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::Invalid { subject: subject.into(), why: why.into() }
     }
 
     /// The same, with what to do about it.
     pub(crate) fn with_advice(self, advice: &str) -> Error {
         match self {
-            Error::Invalid { place, why } => {
-                Error::Invalid { place, why: format!("{why}; {advice}") }
+            Error::Invalid { subject, why } => {
+                Error::Invalid { subject, why: format!("{why}; {advice}") }
             }
             Error::Io { path, source } => {
                 Error::invalid(path.display().to_string(), format!("{source}; {advice}"))
@@ -59,7 +59,7 @@ impl Error {
         }
     }
 
-    /// To put the path to what the system says: `.map_err(Error::io(path))`.
+    /// Adds the path to an error of the system: `.map_err(Error::io(path))`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }
     }

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn sizes_are_the_published_ones() {
-        // The number of parameters of state-spaces/mamba-*, whose vocabulary is 50277, padded to 50280.
+        // The number of parameters of state-spaces/mamba-*, whose vocabulary is 50277, padded to
+        // 50280.
         for (preset, parameters) in [
             (Preset::M130, 129_135_360),
             (Preset::M370, 371_516_416),

@@ -1,4 +1,4 @@
-//! How a model is trained.
+//! The hyper-parameters of training.
 
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
@@ -8,41 +8,42 @@ use taipan::optim::{Curve, Schedule};
 
 use crate::{Activations, Error, InvalidValue, Parameter, Result, Role};
 
-/// Everything that decides what a run computes, besides the model it begins with and the data.
+/// Everything that determines the result of a run, besides the initial model and the data.
 ///
 /// ```
 /// use taipan_lm::Recipe;
 ///
 /// let recipe = Recipe { batch_size: 0, ..Recipe::default() };
-/// assert_eq!(recipe.check().unwrap_err().to_string(), "recipe: batch_size is 0, expected 1 or more");
+/// let error = recipe.check().unwrap_err();
+/// assert_eq!(error.to_string(), "recipe: batch_size is 0, expected 1 or more");
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Rows of a batch.
+    /// Sequences per batch.
     pub batch_size: usize,
-    /// Tokens of a row.
+    /// Tokens per sequence.
     pub block_size: usize,
-    /// Batches of a step: their gradients are added, as if they were one.
+    /// Batches per step: their gradients are accumulated, as if they were one batch.
     pub grad_accum: usize,
     /// The learning rate of every step.
     #[serde(with = "ScheduleFields")]
     pub schedule: Schedule,
-    /// The part of each matrix that a step takes off, times the learning rate.
+    /// AdamW's weight decay, of matrices only.
     pub weight_decay: f64,
-    /// The share of the old mean of gradients in the new one.
+    /// AdamW's decay rate of the mean gradient.
     pub beta1: f64,
-    /// The same for the mean of their squares.
+    /// AdamW's decay rate of the mean squared gradient.
     pub beta2: f64,
-    /// What the root of the mean of squares is increased by.
+    /// What AdamW adds to the denominator.
     pub eps: f64,
-    /// The norm of all gradients that they are scaled down to.
+    /// The global norm that gradients are clipped to.
     pub grad_clip: Option<f64>,
-    /// What the order of the data follows from.
+    /// The seed of the order of the data.
     pub seed: u64,
-    /// Patterns of names of parameters that stay as they are; `*` stands for anything.
+    /// Patterns of names of parameters that are not trained; `*` matches anything.
     pub freeze: Vec<String>,
-    /// What layers keep for backward: memory or time, never the result.
+    /// What layers save for backward: a trade of memory for time, never the result.
     #[serde(with = "ActivationsNames")]
     pub activations: Activations,
 }
@@ -69,7 +70,8 @@ enum CurveNames {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Activations", rename_all = "snake_case")]
 enum ActivationsNames {
-    Kept,
+    #[serde(rename = "kept")]
+    Saved,
     Recomputed,
 }
 
@@ -89,13 +91,13 @@ impl Default for Recipe {
             grad_clip: Some(1.0),
             seed: 0,
             freeze: Vec::new(),
-            activations: Activations::Kept,
+            activations: Activations::Saved,
         }
     }
 }
 
 impl Recipe {
-    /// Tokens of a step.
+    /// Tokens per step.
     pub fn tokens(&self) -> usize {
         self.batch_size * self.block_size * self.grad_accum
     }
@@ -132,8 +134,8 @@ impl Recipe {
         self.grad_clip.map_or(Ok(()), |norm| within("grad_clip", norm, positive))
     }
 
-    /// An error unless a run by `self` can go on by `other`: with a longer or shorter schedule, and with more or
-    /// less memory, but with nothing else.
+    /// An error unless a run of this recipe can be continued with `other`: only the length of the
+    /// schedule and the activations may differ.
     pub(crate) fn check_continuation(&self, other: &Recipe) -> Result<()> {
         let curve = match (self.schedule.curve, other.schedule.curve) {
             (Curve::StableDecay { .. }, Curve::StableDecay { decay }) => {
@@ -155,8 +157,8 @@ impl Recipe {
             None => Ok(()),
             Some((name, value)) => {
                 let why = format!(
-                    "{name} is {}, but the run began with {value}; to go on, only the length of the schedule and \
-                     activations may change",
+                    "{name} is {}, but the run began with {value}; when it is resumed, only the \
+                     length of the schedule and activations may change",
                     after[name]
                 );
                 Err(Error::invalid("recipe", why))
@@ -164,22 +166,23 @@ impl Recipe {
         }
     }
 
-    /// Whether a parameter stays as it is.
+    /// Whether a parameter is not trained.
     pub(crate) fn freezes(&self, parameter: &Parameter) -> bool {
-        self.freeze.iter().any(|pattern| fits(pattern, parameter))
+        self.freeze.iter().any(|pattern| matches_parameter(pattern, parameter))
     }
 
-    /// An error unless every pattern of `freeze` fits a parameter.
+    /// An error unless every pattern of `freeze` matches a parameter.
     pub(crate) fn check_freeze(&self, parameters: &[&Parameter]) -> Result<()> {
-        let fits_none =
-            |pattern: &&String| !parameters.iter().any(|parameter| fits(pattern, parameter));
-        match self.freeze.iter().find(fits_none) {
+        let matches_none = |pattern: &&String| {
+            !parameters.iter().any(|parameter| matches_parameter(pattern, parameter))
+        };
+        match self.freeze.iter().find(matches_none) {
             None => Ok(()),
             Some(pattern) => {
                 let (first, last) = (parameters.first(), parameters.last());
                 let names: Vec<_> = first.into_iter().chain(last).map(|p| &*p.name).collect();
                 let why = format!(
-                    "freeze has {pattern:?}, which fits no parameter, expected names like {}",
+                    "freeze has {pattern:?}, which matches no parameter, expected names like {}",
                     names.join(" or ")
                 );
                 Err(Error::invalid("recipe", why))
@@ -193,7 +196,7 @@ impl Recipe {
     }
 }
 
-fn fits(pattern: &str, parameter: &Parameter) -> bool {
+fn matches_parameter(pattern: &str, parameter: &Parameter) -> bool {
     matches(pattern, &parameter.stored) || matches(pattern, &parameter.name)
 }
 
@@ -212,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_whole_names() {
+    fn patterns_match_whole_names() {
         for (pattern, name) in [
             ("a.b", "a.b"),
             ("*", ""),
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_name() {
+    fn invalid_values_are_refused_by_name() {
         let error = |change: fn(&mut Recipe)| {
             let mut recipe = Recipe::default();
             change(&mut recipe);
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_with_what_decides_its_result() {
+    fn only_what_does_not_change_the_result_may_differ_on_resume() {
         let recipe = Recipe::default();
         let longer = Schedule { total: 2000, ..recipe.schedule };
         let activations = Activations::Recomputed;
@@ -294,8 +297,8 @@ mod tests {
         let other = Recipe { batch_size: 9, ..recipe.clone() };
         assert_eq!(
             recipe.check_continuation(&other).unwrap_err().to_string(),
-            "recipe: batch_size is 9, but the run began with 8; to go on, only the length of the schedule and \
-             activations may change"
+            "recipe: batch_size is 9, but the run began with 8; when it is resumed, only the \
+             length of the schedule and activations may change"
         );
         let warmer = Schedule { peak: 1.0, ..recipe.schedule };
         let other = Recipe { schedule: warmer, ..recipe.clone() };

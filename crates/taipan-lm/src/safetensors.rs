@@ -1,15 +1,15 @@
-//! The file format `safetensors`: named tensors, in three parts.
+//! The file format `safetensors`: named tensors.
 //!
 //! ```text
-//! u64, little-endian      the length of the header, n
-//! n bytes                 JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
-//! the rest                the tensors' bytes, row-major and little-endian, without gaps
+//! u64          the length of the header, n, little-endian
+//! n bytes      JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
+//! the rest     the tensors' bytes, row-major and little-endian, without gaps
 //! ```
 //!
-//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once, which
-//! the crate `safetensors` checks, and if no name and no key of its header is unknown or comes
-//! twice, which that crate lets pass. Writing streams from the device, and gives the same bytes for
-//! the same tensors.
+//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once,
+//! which the crate `safetensors` checks, and if no name and no key of its header is unknown or
+//! comes twice, which that crate lets pass. Writing streams from the device, and gives the same
+//! bytes for the same tensors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,9 +34,9 @@ const MAX_HEADER: u64 = 100_000_000;
 ///
 /// let w = Tensor::new(&[1f32, 2.0, 3.0], &[3], &Device::Cpu)?;
 /// let mut bytes = Vec::new();
-/// let stored = [Stored { name: "w".into(), shape: vec![3, 1], parts: vec![&w] }];
-/// pollster::block_on(write(&stored, |part| {
-///     bytes.extend_from_slice(part);
+/// let stored = [Stored { name: "w".into(), shape: vec![3, 1], tensors: vec![&w] }];
+/// pollster::block_on(write(&stored, |chunk| {
+///     bytes.extend_from_slice(chunk);
 ///     Ok(())
 /// }))?;
 ///
@@ -50,7 +50,8 @@ const MAX_HEADER: u64 = 100_000_000;
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
 pub struct Safetensors<B> {
-    place: String,
+    /// Of the file.
+    name: String,
     bytes: B,
     /// Where the tensors' bytes begin.
     data: usize,
@@ -105,12 +106,12 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 impl<B: AsRef<[u8]>> Safetensors<B> {
-    /// The tensors of a file's bytes; errors begin with `place`.
-    pub fn parse(place: impl Into<String>, bytes: B) -> Result<Self> {
-        let place = place.into();
+    /// The tensors of a file's bytes; errors begin with `name`.
+    pub fn parse(name: impl Into<String>, bytes: B) -> Result<Self> {
+        let name = name.into();
         match header(bytes.as_ref()) {
-            Ok((data, tensors)) => Ok(Safetensors { place, bytes, data, tensors }),
-            Err(why) => Err(Error::invalid(place, why)),
+            Ok((data, tensors)) => Ok(Safetensors { name, bytes, data, tensors }),
+            Err(why) => Err(Error::invalid(name, why)),
         }
     }
 
@@ -122,7 +123,7 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
     /// What is stored under a name. That there is nothing is an error.
     pub fn view(&self, name: &str) -> Result<View<'_>> {
         let Some(info) = self.tensors.get(name) else {
-            return Err(Error::invalid(&self.place, format!("{name} is missing")));
+            return Err(Error::invalid(&self.name, format!("{name} is missing")));
         };
         let (begin, end) = info.data_offsets;
         Ok(View {
@@ -132,14 +133,15 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
         })
     }
 
-    /// A tensor, on the CPU and of the type it is stored in. That it is missing or of another shape is an error.
+    /// A tensor, on the CPU and of the type it is stored in. That it is missing or of another shape
+    /// is an error.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let view = self.view(name)?;
         match view.shape == shape {
             true => view.tensor(),
             false => {
                 let why = format!("{name} is {:?}, expected {shape:?}", view.shape);
-                Err(Error::invalid(&self.place, why))
+                Err(Error::invalid(&self.name, why))
             }
         }
     }
@@ -183,7 +185,7 @@ fn tensor<T: Element>(view: &View) -> taipan::Result<Tensor> {
 
 /// A type of tensors that was added since.
 fn unnamed(dtype: DType) -> Error {
-    Error::invalid("safetensors", format!("{dtype} has no name here"))
+    Error::invalid("safetensors", format!("{dtype} has no name in the format"))
 }
 
 #[cfg(not(target_family = "wasm"))]
@@ -191,8 +193,9 @@ impl Safetensors<memmap2::Mmap> {
     /// Map a file into memory: what is not looked at is not read.
     pub fn open(path: &std::path::Path) -> Result<Self> {
         let file = std::fs::File::open(path).map_err(Error::io(path))?;
-        // SAFETY: the bytes may change under a map if another program writes to the file. This crate replaces
-        // files, never writes into them; that others do the same is what every reader of mapped files relies on.
+        // SAFETY: the bytes may change under a map if another program writes to the file. This
+        // crate replaces files, never writes into them; that others do the same is what every
+        // reader of mapped files relies on.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))?;
         Safetensors::parse(path.display().to_string(), map)
     }
@@ -240,35 +243,37 @@ fn dtype(dtype: Dtype) -> Option<DType> {
     }
 }
 
-/// A tensor of a file: its name and shape there, and the parts it is made of, one below the other.
+/// A tensor to write: several tensors may be concatenated to one.
 pub struct Stored<'a> {
-    /// By which it is found.
+    /// Its name in the file.
     pub name: String,
     /// Its shape in the file.
     pub shape: Vec<usize>,
-    /// Its elements, all of one type.
-    pub parts: Vec<&'a Tensor>,
+    /// Its elements: these tensors, of one type, concatenated along the first dimension.
+    pub tensors: Vec<&'a Tensor>,
 }
 
 impl Stored<'_> {
-    /// The type of its elements and how many bytes they take, after a check that parts and shape agree.
+    /// The type of its elements and how many bytes they take, after a check that they agree with
+    /// the shape.
     fn layout(&self) -> Result<(DType, usize)> {
-        let len: usize = self.parts.iter().map(|part| part.len()).sum();
-        let dtype = self.parts.first().map_or(DType::F32, |part| part.dtype());
+        let len: usize = self.tensors.iter().map(|tensor| tensor.len()).sum();
+        let dtype = self.tensors.first().map_or(DType::F32, |tensor| tensor.dtype());
         let fits = len == self.shape.iter().product::<usize>()
-            && self.parts.iter().all(|part| part.dtype() == dtype);
+            && self.tensors.iter().all(|tensor| tensor.dtype() == dtype);
         match fits {
             true => Ok((dtype, len * dtype.size())),
             false => {
-                let found: Vec<_> = self.parts.iter().map(|p| (p.shape(), p.dtype())).collect();
-                let why = format!("parts {found:?}, expected one type and {:?}", self.shape);
+                let found: Vec<_> = self.tensors.iter().map(|t| (t.shape(), t.dtype())).collect();
+                let why = format!("tensors {found:?}, expected one type and {:?}", self.shape);
                 Err(Error::invalid(&self.name, why))
             }
         }
     }
 }
 
-/// Hand a file of these tensors, in this order, to `out`, piece by piece; only one tensor is read at a time.
+/// Write a file of these tensors, in this order, to `out`, chunk by chunk; only one tensor is read
+/// from its device at a time.
 pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut header = String::from(r#"{"__metadata__":{"format":"pt"}"#);
     let mut begin = 0;
@@ -286,14 +291,14 @@ pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<
     header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
     out(&(header.len() as u64).to_le_bytes())?;
     out(header.as_bytes())?;
-    for part in tensors.iter().flat_map(|tensor| &tensor.parts) {
-        match part.dtype() {
-            DType::F16 => out(bytemuck::cast_slice(&part.read::<f16>().await?))?,
-            DType::BF16 => out(bytemuck::cast_slice(&part.read::<bf16>().await?))?,
-            DType::F32 => out(bytemuck::cast_slice(&part.read::<f32>().await?))?,
-            DType::F64 => out(bytemuck::cast_slice(&part.read::<f64>().await?))?,
-            DType::U32 => out(bytemuck::cast_slice(&part.read::<u32>().await?))?,
-            DType::I64 => out(bytemuck::cast_slice(&part.read::<i64>().await?))?,
+    for tensor in tensors.iter().flat_map(|stored| &stored.tensors) {
+        match tensor.dtype() {
+            DType::F16 => out(bytemuck::cast_slice(&tensor.read::<f16>().await?))?,
+            DType::BF16 => out(bytemuck::cast_slice(&tensor.read::<bf16>().await?))?,
+            DType::F32 => out(bytemuck::cast_slice(&tensor.read::<f32>().await?))?,
+            DType::F64 => out(bytemuck::cast_slice(&tensor.read::<f64>().await?))?,
+            DType::U32 => out(bytemuck::cast_slice(&tensor.read::<u32>().await?))?,
+            DType::I64 => out(bytemuck::cast_slice(&tensor.read::<i64>().await?))?,
             other => return Err(unnamed(other)),
         }
     }

@@ -50,8 +50,9 @@ fn a_run_takes_what_was_estimated() {
     let short = Config { num_hidden_layers: 2, ..tiny.clone() };
     let wide = Config { num_hidden_layers: 2, ..Preset::Small.config(50000) };
     let (f32, bf16) = (DType::F32, DType::BF16);
-    let (kept, recomputed) = (Activations::Kept, Activations::Recomputed);
-    // From the smaller to the larger, since buffers of an earlier run may still wait for others of their size.
+    let (kept, recomputed) = (Activations::Saved, Activations::Recomputed);
+    // From the smaller to the larger, since buffers of an earlier run may still wait for others of
+    // their size.
     for (config, dtype, [rows, len, accum], activations) in [
         (short, f32, [2, 128, 1], kept),
         (tiny.clone(), bf16, [4, 256, 1], kept),

@@ -27,11 +27,11 @@ fn tokens(count: usize) -> Vec<u32> {
 fn batch(ids: &[u32], starts: &[usize]) -> Batch {
     let len = ids.len() - 1;
     Batch {
-        rows: 1,
-        len,
+        batch_size: 1,
+        block_size: len,
         ids: ids[..len].to_vec(),
         targets: ids[1..].to_vec(),
-        starts: (0..len).map(|i| starts.contains(&i) as u32).collect(),
+        seq_start: (0..len).map(|i| starts.contains(&i) as u32).collect(),
     }
 }
 
@@ -230,11 +230,11 @@ fn wrong_input_is_an_error() {
         model.next(&ids, None).unwrap_err().to_string()
     };
     assert_eq!(error(&[1, 2], &[2]), "next: ids are [2], expected [b, l]");
-    assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected a token at least");
+    assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected at least one token");
     assert_eq!(error(&[1, 23], &[1, 2]), "embedding: id 23 at position 1, expected less than 23");
     let short = Batch { ids: vec![1, 2, 3], ..batch(&tokens(9), &[]) };
     let error = model.loss(&short).unwrap_err().to_string();
     assert_eq!(error, "tensor: 3 values found, expected 8 for [1, 8]");
     let error = Mamba::new(&config(), DType::U32, 1, &Device::Cpu).unwrap_err().to_string();
-    assert_eq!(error, "model: the type is u32, expected a float");
+    assert_eq!(error, "model: the dtype is u32, expected a float");
 }

@@ -1,4 +1,4 @@
-//! One declaration per setting, from which follow the flag, the key of the file and the field.
+//! One declaration per setting: its flag, its key in files and its field.
 
 /// Declares the settings of a program:
 ///
@@ -10,12 +10,12 @@
 /// }
 /// ```
 ///
-/// A setting without a default may stay open and is an `Option`. A default and a range may use the
-/// settings above and the names that `defaults` declares. What else clap needs to know is in `#[arg(…)]`.
-/// The ranges of what a model or a recipe owns are checked there, not here.
+/// A setting without a default is an `Option`. A default and a range may use the
+/// settings above it and the names that `defaults` declares. Further attributes of clap are in
+/// `#[arg(…)]`. The ranges of the fields of a `Config` or a `Recipe` are checked there, not here.
 ///
-/// This makes `Flags`, what the user says; `Settings`, all of it resolved; and `SETTINGS`, their
-/// names and scopes.
+/// This makes `Flags`, what the user specified; `Settings`, all of it resolved; and `SETTINGS`,
+/// their names and scopes.
 macro_rules! settings {
     (
         defaults($($given:ident: $given_type:ty),*);
@@ -27,14 +27,15 @@ macro_rules! settings {
             $scope:ident $(, in $range:expr)?;
         )+})+
     ) => {
-        /// What the user says, on the command line or in a file. Every field is a flag, and but for
-        /// `config` and `resume` a key of the file.
+        /// What the user specified, on the command line or in a file. Every field is a flag and,
+        /// except `config` and `resume`, a key of the file.
         #[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
         #[serde(rename_all = "kebab-case", deny_unknown_fields)]
         pub struct Flags {
             $($(
                 $(#[doc = $doc])+
-                #[arg($(long, value_name = $value,)? $(value_name = $position,)? help_heading = $heading)]
+                #[arg(help_heading = $heading)]
+                #[arg($(long, value_name = $value)? $(value_name = $position)?)]
                 $(#[arg($($arg)*)])?
                 pub $name: Option<$type>,
             )+)+
@@ -62,20 +63,20 @@ macro_rules! settings {
         const SETTINGS: &[(&str, Scope)] = &[$($((stringify!($name), Scope::$scope)),+),+];
 
         impl Flags {
-            /// These, and where they say nothing, `other`.
+            /// These and, where they are not given, `other`.
             fn or(self, other: Flags) -> Flags {
                 Flags { $($($name: self.$name.or(other.$name),)+)+ ..self }
             }
         }
 
         impl Settings {
-            /// What the flags say, or else the defaults.
+            /// The flags and, where they are not given, the defaults.
             fn resolve(flags: Flags $(, $given: &$given_type)*) -> Settings {
                 $($(let $name = resolved!(flags.$name $(, $default)?);)+)+
                 Settings { $($($name),+),+ }
             }
 
-            /// An error unless what the program alone knows of has a value that it can have.
+            /// An error unless the settings with a range lie in it.
             #[allow(unused_variables)]
             fn check_ranges(&self) -> Result<(), InvalidValue> {
                 let Settings { $($($name),+),+ } = self.clone();
@@ -86,7 +87,7 @@ macro_rules! settings {
     };
 }
 
-/// The type of a setting: one without a default may stay open.
+/// The type of a setting: one without a default is an `Option`.
 macro_rules! resolved_type {
     ($type:ty) => { Option<$type> };
     ($type:ty = $default:expr) => { $type };

@@ -25,7 +25,7 @@ pub use self::start::DATA;
 use crate::Failure;
 use crate::machine;
 
-/// Train a model, or go on training it.
+/// Train a model, or resume its training.
 pub fn train(flags: &Flags) -> Result<(), Failure> {
     stop::listen()?;
     let settings = match flags.resume {

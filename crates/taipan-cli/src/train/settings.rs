@@ -1,4 +1,4 @@
-//! What a run uses: defaults, below a preset, below a file, below the command line.
+//! The settings of a run, by precedence: the command line, a file, a preset, defaults.
 
 use std::fmt::Display;
 use std::ops::RangeBounds;
@@ -17,25 +17,25 @@ use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
 use crate::{Failure, Usage};
 
-/// What a run directory keeps of its settings, in the format of `--config`.
+/// The settings in the directory of a run, in the format of `--config`.
 pub const FILE: &str = "train.toml";
 
-/// Where checkpoints have the settings among the notes of the program.
+/// The key of the settings in the notes of checkpoints.
 const NOTE: &str = "settings";
 
-/// How long a setting holds.
+/// How long a setting is valid.
 #[derive(Clone, Copy, PartialEq)]
 enum Scope {
-    /// As long as the model: its shape.
+    /// For the model: its shape.
     Model,
-    /// As long as the run, since it decides what a step computes.
+    /// For the whole run, since it affects the result.
     Run,
-    /// The same, but written as a path of this machine.
+    /// The same, and it contains paths of this machine.
     RunPath,
-    /// Until the run is resumed. None of these decides what a step computes, but for `steps` and
-    /// `decay`, which stretch the schedule, and `device`, which rounds in its own way.
+    /// Until the run is resumed. None of these affects the result, except `steps` and `decay`,
+    /// which stretch the schedule, and `device`, which rounds differently.
     Resume,
-    /// For one call of the program.
+    /// For one invocation of the program.
     Call,
 }
 
@@ -53,108 +53,109 @@ impl Scope {
 settings! {
     defaults(config: Config, recipe: Recipe);
     "Data" {
-        /// Text to learn from, in UTF-8: files, directories, globs [default: taipan's own sources]
+        /// Training text, in UTF-8: files, directories, globs [default: taipan's own sources]
         files: Vec<String> = Vec::new(), positional "FILES", RunPath;
-        /// A Hugging Face tokenizer.json [default: a token is a byte]
+        /// A Hugging Face tokenizer.json [default: bytes]
         #[arg(conflicts_with = "train_tokenizer")]
         tokenizer: PathBuf, flag "FILE", RunPath;
-        /// Make a byte-level BPE tokenizer of N tokens from the text
+        /// Train a byte-level BPE tokenizer of N tokens on the text
         train_tokenizer: usize, flag "N", Run, in 258..=1 << 18;
-        /// The part of the text that is held out, to measure what was learnt
+        /// Fraction of the text that is held out for evaluation
         val_fraction: f64 = Split::default().held_out, flag "FRACTION", Run, in 0.0..=0.5;
     }
     "Model" {
-        /// Sizes and settings that go together; other flags win over it
+        /// Model size and training settings; other flags override it
         preset: String = DEFAULT_PRESET.to_string(), flag "NAME", Run;
         /// Width of the model
         d_model: usize = config.hidden_size, flag "N", Model;
-        /// Layers
+        /// Number of layers
         n_layer: usize = config.num_hidden_layers, flag "N", Model;
-        /// State of each channel
+        /// State size per channel
         d_state: usize = config.state_size, flag "N", Model;
-        /// Taps of the convolution
+        /// Kernel size of the convolution
         d_conv: usize = config.conv_kernel, flag "N", Model;
-        /// Channels inside a layer per channel of the model
+        /// Inner channels of a layer, as a multiple of --d-model
         expand: usize = config.expand, flag "N", Model;
         /// Rank of the projection to Δ [default: a 16th of --d-model]
         dt_rank: usize = match d_model == config.hidden_size {
             true => config.time_step_rank,
             false => d_model.div_ceil(16),
         }, flag "N", Model;
-        /// Give the head weights of its own, not those of the embedding
+        /// Do not tie the output head to the embedding
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         untied: bool = !config.tie_word_embeddings, flag "BOOL", Model;
-        /// Type of the weights; f16 and bf16 have master copies in f32
+        /// Dtype of the weights; f16 and bf16 have master copies in f32
         dtype: Dtype = Dtype::F32, flag "TYPE", Run;
-        /// Go on from this model (config.json, model.safetensors), with its shape and its tokenizer
+        /// Fine-tune this model (config.json, model.safetensors), with its tokenizer
         from: PathBuf, flag "DIR", RunPath;
-        /// Leave parameters as they are whose names match, * standing for anything; may be repeated
+        /// Do not train parameters whose names match, * for anything; may be repeated
         freeze: Vec<String> = recipe.freeze.clone(), flag "PATTERN", Run;
     }
     "Training" {
-        /// Steps in all
+        /// Total number of steps
         steps: u64 = recipe.schedule.total, flag "N", Resume;
-        /// End after this time, as 90s, 10m or 1h
+        /// Stop after this time, for example 90s, 10m or 1h
         max_time: Time, flag "TIME", Call;
-        /// Rows of a batch
+        /// Sequences per batch
         batch_size: usize = recipe.batch_size, flag "N", Run;
-        /// Tokens of a row
+        /// Tokens per sequence
         block_size: usize = recipe.block_size, flag "N", Run;
-        /// Batches of a step
+        /// Batches per step, whose gradients are accumulated
         grad_accum: usize = recipe.grad_accum, flag "N", Run;
-        /// Learning rate after the warm-up
+        /// Peak learning rate, after the warm-up
         lr: f64 = recipe.schedule.peak, flag "RATE", Run;
-        /// Learning rate at the end [default: a tenth of --lr]
+        /// Final learning rate [default: a tenth of --lr]
         min_lr: f64 = lr / 10.0, flag "RATE", Run;
-        /// How the learning rate goes from --lr to --min-lr
+        /// How the learning rate decreases from --lr to --min-lr
         schedule: LrCurve = recipe.schedule.curve.into(), flag "SHAPE", Run;
-        /// Steps over which the learning rate rises from 0 [default: a 20th of --steps]
+        /// Steps of warm-up from 0 to --lr [default: a 20th of --steps]
         warmup: u64 = steps / 20, flag "N", Run;
-        /// Steps over which it falls at the end, with --schedule wsd [default: a fifth of --steps]
+        /// Steps of the decay at the end, with --schedule wsd [default: a fifth of --steps]
         decay: u64 = steps / 5, flag "N", Resume;
-        /// Decay of matrices, per step and learning rate
+        /// AdamW: weight decay, of matrices only
         weight_decay: f64 = recipe.weight_decay, flag "X", Run;
-        /// AdamW: how much of the mean gradient stays
+        /// AdamW: decay rate of the mean gradient
         beta1: f64 = recipe.beta1, flag "X", Run;
-        /// AdamW: how much of the mean squared gradient stays
+        /// AdamW: decay rate of the mean squared gradient
         beta2: f64 = recipe.beta2, flag "X", Run;
-        /// AdamW: what is added to the root of that mean
+        /// AdamW: added to the denominator
         eps: f64 = recipe.eps, flag "X", Run;
-        /// The largest norm of a gradient; 0 for any
+        /// Clip gradients to this global norm; 0 for no clipping
         grad_clip: f64 = recipe.grad_clip.unwrap_or(0.0), flag "NORM", Run;
-        /// Of the weights and the order of the data
+        /// Seed of the weights, the split and the order of the data
         seed: u64 = recipe.seed, flag "N", Run;
-        /// Compute activations again in the backward pass: a third more work, much less memory
+        /// Recompute activations in the backward pass: a third more time, much less memory
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         recompute: bool = recipe.activations == Activations::Recomputed, flag "BOOL", Resume;
     }
     "Machine" {
-        /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name, see taipan devices
+        /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see
+        /// taipan devices
         device: String = "cpu".into(), flag "DEVICE", Resume;
-        /// Threads of the CPU; never changes a result [default: one per core]
+        /// CPU threads; results do not depend on it [default: one per core]
         threads: usize, flag "N", Call;
     }
     "Output" {
-        /// Where the model, its checkpoints and the metrics go
+        /// Directory of the model, its checkpoints and the metrics
         out: PathBuf = "taipan-run".into(), flag "DIR", Call;
-        /// Save a checkpoint at step N and exit, to go on later with --resume
+        /// Save a checkpoint at step N and exit; continue later with --resume
         stop_after: u64, flag "N", Call, in 1..=steps;
-        /// Steps from one checkpoint to the next [default: a tenth of --steps]
+        /// Steps between checkpoints [default: a tenth of --steps]
         save_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
-        /// How many checkpoints to keep, besides the best
+        /// Checkpoints to keep, besides the best
         keep: usize = 2, flag "N", Resume, in 1..;
-        /// Steps from one measurement on held-out text to the next [default: a tenth of --steps]
+        /// Steps between evaluations on held-out text [default: a tenth of --steps]
         eval_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
-        /// Held-out tokens of one measurement, at most
+        /// Maximum number of held-out tokens per evaluation
         eval_tokens: u64 = 32768, flag "N", Run, in 1..;
-        /// Steps from one line of metrics.jsonl to the next
+        /// Steps between lines of metrics.jsonl
         log_interval: u64 = 10, flag "N", Resume, in 1..;
-        /// Write TensorBoard's event files, too
+        /// Also write TensorBoard event files
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         tensorboard: bool = false, flag "BOOL", Resume;
-        /// What the sample at the end begins with
+        /// Prompt of the sample at the end
         prompt: String = "pub fn ".into(), flag "TEXT", Resume;
-        /// Tokens of the sample; 0 for none
+        /// Tokens of the sample; 0 for no sample
         sample_tokens: usize = 256, flag "N", Resume;
     }
 }
@@ -166,7 +167,7 @@ fn flag(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// An error unless a setting, if there is one, lies in its range.
+/// An error unless a setting, if it is given, lies in its range.
 fn check<T: PartialOrd + Display>(
     name: &'static str,
     value: impl Into<Option<T>>,
@@ -175,7 +176,7 @@ fn check<T: PartialOrd + Display>(
     value.into().map_or(Ok(()), |value| InvalidValue::check("settings", name, value, range))
 }
 
-/// Say in the help of `train` what holds when a flag is not given.
+/// Add the defaults to the help of `train`.
 pub fn show_defaults(train: Command) -> Command {
     let (config, recipe) = (DEFAULT_PRESET.config(1), DEFAULT_PRESET.recipe());
     let settings = Settings::resolve(Flags::default(), &config, &recipe);
@@ -204,7 +205,9 @@ impl Settings {
         let config = match &flags.from {
             None => preset.config(1),
             Some(_) if flags.preset.is_some() => {
-                return Err(Usage("--preset and --from both say the model's shape".into()).into());
+                return Err(
+                    Usage("--preset and --from both determine the model's shape".into()).into()
+                );
             }
             Some(directory) => config_of(directory)?,
         };
@@ -234,9 +237,9 @@ impl Settings {
         let text = std::fs::read_to_string(&path)
             .map_err(|error| format!("nothing to resume: {}: {error}", path.display()))?;
         let stored: Flags = read(&text, &path)?;
-        let (said, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
+        let (given, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
         let fixed = |key: &str| Scope::of(key).is_none_or(|scope| !scope.may_change());
-        for (key, found) in said.iter().filter(|(key, _)| fixed(key)) {
+        for (key, found) in given.iter().filter(|(key, _)| fixed(key)) {
             let expected = expected.get(key);
             if expected != Some(found) {
                 let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
@@ -256,7 +259,7 @@ impl Settings {
         Settings::resolve(flags, &preset.config(1), &preset.recipe()).checked()
     }
 
-    /// Refuse what makes no sense.
+    /// These settings, unless one is invalid.
     fn checked(self) -> Result<Settings, Failure> {
         self.shape(1).check().map_err(Usage::from)?;
         self.recipe().check().map_err(Usage::from)?;
@@ -266,7 +269,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// Keep them in the run directory.
+    /// Write them to the directory of the run.
     pub fn save(&self) -> Result<(), Failure> {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| Scope::of(key) != Some(Scope::Call));
@@ -274,9 +277,9 @@ impl Settings {
         Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
     }
 
-    /// What must be the same when the run goes on. Of paths only checksums: checkpoints are shared with people whom
-    /// these do not concern.
-    fn unchanging(&self) -> Result<Map<String, Json>, Failure> {
+    /// What must not change when the run is resumed. Of paths only checksums: checkpoints are
+    /// shared with people whom the paths do not concern.
+    fn fixed(&self) -> Result<Map<String, Json>, Failure> {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
         let value = |(key, value): (String, Value)| {
@@ -289,31 +292,31 @@ impl Settings {
         table.into_iter().map(value).collect()
     }
 
-    /// Keep that with the checkpoints.
+    /// Save that with the checkpoints.
     pub fn note(&self, notes: &mut Map<String, Json>) -> Result<(), Failure> {
-        notes.insert(NOTE.into(), self.unchanging()?.into());
+        notes.insert(NOTE.into(), self.fixed()?.into());
         Ok(())
     }
 
-    /// An error if these settings, which are those of [`FILE`], are not the ones that the checkpoint was made with.
+    /// An error if these settings, which are those of [`FILE`], are not those of the checkpoint.
     pub fn check_unchanged(&self, notes: &Map<String, Json>) -> Result<(), Failure> {
         let none = Map::new();
         let expected = notes.get(NOTE).and_then(Json::as_object).unwrap_or(&none);
-        let found = self.unchanging()?;
+        let found = self.fixed()?;
         let mut keys = expected.keys().chain(found.keys());
         let Some(key) = keys.find(|key| found.get(*key) != expected.get(*key)) else {
             return Ok(());
         };
         let path = self.out.join(FILE);
-        let said = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
+        let shown = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
         let difference = match Scope::of(key) == Some(Scope::RunPath) {
             true => format!("{key} is not what it was when the run began"),
             false => {
-                let (found, expected) = (said(found.get(key)), said(expected.get(key)));
+                let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
                 format!("{key} is {found}, but the run began with {expected}")
             }
         };
-        let what = "it was edited; what may change are flags of --resume";
+        let what = "it was edited; to change a setting, use the flags that --resume allows";
         Err(Usage(format!("{}: {difference}; {what}", path.display())).into())
     }
 
@@ -362,13 +365,13 @@ impl Settings {
             freeze: self.freeze.clone(),
             activations: match self.recompute {
                 true => Activations::Recomputed,
-                false => Activations::Kept,
+                false => Activations::Saved,
             },
         }
     }
 }
 
-/// What the user says: in the file of `--config`, and above it on the command line.
+/// What the user specified: the flags and, where they are not given, the file of `--config`.
 fn with_file(flags: &Flags) -> Result<Flags, Failure> {
     let flags = match &flags.config {
         None => flags.clone(),
@@ -380,7 +383,9 @@ fn with_file(flags: &Flags) -> Result<Flags, Failure> {
         }
     };
     if flags.tokenizer.is_some() && flags.train_tokenizer.is_some() {
-        return Err(Usage("--tokenizer and --train-tokenizer cannot both hold".into()).into());
+        return Err(
+            Usage("--tokenizer and --train-tokenizer cannot be used together".into()).into()
+        );
     }
     Ok(flags)
 }
@@ -408,13 +413,13 @@ pub fn config_of(directory: &Path) -> Result<Config, Failure> {
 mod tests {
     use super::*;
 
-    fn settings(said: &str) -> Result<Settings, String> {
-        let flags: Flags = toml::from_str(said).unwrap();
+    fn settings(toml: &str) -> Result<Settings, String> {
+        let flags: Flags = toml::from_str(toml).unwrap();
         Settings::new(&flags).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn every_preset_makes_sense() {
+    fn every_preset_is_valid() {
         for preset in Preset::ALL {
             let settings = settings(&format!("preset = '{preset}'")).unwrap();
             assert_eq!(settings.preset, preset.to_string());
@@ -424,16 +429,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_others_can_be_said() {
+    fn derived_defaults_can_be_overridden() {
         let derived = settings("steps = 100\nlr = 0.5\nd-model = 40").unwrap();
         assert_eq!((derived.warmup, derived.decay, derived.eval_interval), (5, 20, 10));
         assert_eq!((derived.min_lr, derived.dt_rank), (0.05, 3));
-        let said = settings("steps = 100\nlr = 0.5\nmin-lr = 0\nwarmup = 7\ndt-rank = 2").unwrap();
-        assert_eq!((said.min_lr, said.warmup, said.dt_rank), (0.0, 7, 2));
+        let given = settings("steps = 100\nlr = 0.5\nmin-lr = 0\nwarmup = 7\ndt-rank = 2").unwrap();
+        assert_eq!((given.min_lr, given.warmup, given.dt_rank), (0.0, 7, 2));
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         let cases = [
             ("steps = 0", "--steps is 0, expected 1 to 1099511627776"),
             ("beta1 = 1.0", "--beta1 is 1, expected at least 0 and below 1"),
@@ -449,14 +454,14 @@ mod tests {
             ("keep = 0", "--keep is 0, expected 1 or more"),
             (
                 "batch-size = 65536\nblock-size = 65536",
-                "--batch-size × --block-size × --grad-accum is 4294967296, expected 1 to 2147483648",
+                "--batch-size × --block-size × --grad-accum is 4294967296, expected 1 to ",
             ),
             ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];
-        for (said, start) in cases {
-            let error = settings(said).unwrap_err();
-            assert!(error.starts_with(start), "{said}: {error}");
+        for (toml, start) in cases {
+            let error = settings(toml).unwrap_err();
+            assert!(error.starts_with(start), "{toml}: {error}");
         }
     }
 }

@@ -4,7 +4,8 @@
 //! CRC-32C. The data is an `Event`:
 //!
 //! ```text
-//! Event      wall_time = 1: double, step = 2: int64, file_version = 3: string, summary = 5, session_log = 7
+//! Event      wall_time = 1: double, step = 2: int64, file_version = 3: string, summary = 5,
+//!            session_log = 7
 //! Summary    value = 1, repeated: { tag = 1: string, simple_value = 2: float }
 //! SessionLog status = 1: enum { START = 1 }
 //! ```
@@ -27,8 +28,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// A new file in the run directory, for a run that has come to `step`. Of older files TensorBoard
-    /// forgets what is after it.
+    /// A new file in the run directory, for a run that has come to `step`. Of older files
+    /// TensorBoard forgets what is after it.
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let listed = std::fs::read_dir(directory);
@@ -69,8 +70,8 @@ impl Events {
     }
 }
 
-/// A name for a file of this time. TensorBoard reads files in the order of their names, so that it comes after all
-/// that are there, though the clock may have been turned back.
+/// A name for a file of this time. TensorBoard reads files in the order of their names, so that it
+/// comes after all that are there, though the clock may have been turned back.
 fn name_after(now: Duration, names: impl Iterator<Item = String>) -> String {
     let time = |name: String| {
         let time = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('.')?;

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bench::Bench;
+use crate::harness::Harness;
 use crate::shim::{Action, Fault, preload};
 use crate::tree::Tree;
 
@@ -23,7 +23,7 @@ pub enum Start {
 
 /// A run of 12 steps in the directory `run`.
 pub struct Attack {
-    pub bench: Bench,
+    pub harness: Harness,
     /// How many checkpoints it keeps.
     keep: &'static str,
     /// What it comes to if nothing happens.
@@ -47,9 +47,9 @@ impl Attack {
     }
 
     pub fn with_keep(test: &str, keep: &'static str) -> Attack {
-        let bench = Bench::new(&format!("crash-{test}"));
+        let harness = Harness::new(&format!("crash-{test}"));
         let attack = Attack {
-            bench,
+            harness,
             keep,
             whole: Tree::default(),
             checkpoints: Tree::default(),
@@ -57,11 +57,11 @@ impl Attack {
         };
         let run = |command: &mut Command| {
             expect_success(&end(preload(command))).unwrap();
-            let tree = Tree::read(&attack.bench.path("run"));
-            std::fs::remove_dir_all(attack.bench.path("run")).unwrap();
+            let tree = Tree::read(&attack.harness.path("run"));
+            std::fs::remove_dir_all(attack.harness.path("run")).unwrap();
             tree
         };
-        let checkpoints = run(&mut attack.bench.train(&settings("12", "99")));
+        let checkpoints = run(&mut attack.harness.train(&settings("12", "99")));
         let half = run(attack.begin().args(["--stop-after", "6"]));
         let whole = run(&mut attack.begin()).of_the_run_alone();
         Attack { whole, checkpoints, half, ..attack }
@@ -69,16 +69,16 @@ impl Attack {
 
     /// Begin the run.
     pub fn begin(&self) -> Command {
-        self.bench.train(&settings("12", self.keep))
+        self.harness.train(&settings("12", self.keep))
     }
 
     pub fn resume(&self) -> Command {
-        self.bench.bare(&["--resume", "--out", "run", "--threads", "1"])
+        self.harness.bare(&["--resume", "--out", "run", "--threads", "1"])
     }
 
     /// Bring the directory to where a program starts, and give that program. Its calls are counted.
     pub fn start(&self, start: Start) -> Command {
-        let run = self.bench.path("run");
+        let run = self.harness.path("run");
         if run.exists() {
             std::fs::remove_dir_all(&run).unwrap();
         }
@@ -95,16 +95,16 @@ impl Attack {
 
     /// Have a program's calls counted that change files of the run.
     pub fn count<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let bench = self.bench.path("").canonicalize().unwrap();
-        let log = bench.join("calls");
+        let harness = self.harness.path("").canonicalize().unwrap();
+        let log = harness.join("calls");
         let _ = std::fs::remove_file(&log);
-        preload(command).env("SHIM_DIR", bench.join("run")).env("SHIM_LOG", log)
+        preload(command).env("SHIM_DIR", harness.join("run")).env("SHIM_LOG", log)
     }
 
     /// The calls of the program that was counted last, as `write checkpoint-3/config.json`.
     pub fn calls(&self) -> Vec<String> {
-        let run = format!("{}/run", self.bench.path("").canonicalize().unwrap().display());
-        let text = std::fs::read_to_string(self.bench.path("calls")).unwrap_or_default();
+        let run = format!("{}/run", self.harness.path("").canonicalize().unwrap().display());
+        let text = std::fs::read_to_string(self.harness.path("calls")).unwrap_or_default();
         text.lines().map(|line| line.replace(&run, "").replace(" /", " ")).collect()
     }
 
@@ -114,7 +114,8 @@ impl Attack {
         self.calls()
     }
 
-    /// Let each fault befall a program, go on without it, and fail the test with what went wrong.
+    /// Let each fault happen to a program, continue without it, and fail the test with what went
+    /// wrong.
     pub fn sweep(&self, start: Start, faults: impl IntoIterator<Item = Fault>) {
         let (mut failures, mut count) = (String::new(), 0);
         for fault in faults {
@@ -147,12 +148,12 @@ impl Attack {
         met.and_then(|()| self.expect_checkpoints(newest)).and_then(|()| self.recover())
     }
 
-    /// An error that tells what failed and why; or a warning of what the run could do without, which is put right
-    /// when it is resumed; or neither, and then nothing is amiss.
+    /// An error that tells what failed and why; or a warning of what the run could do without,
+    /// which is put right when it is resumed; or neither, and then nothing is amiss.
     fn expect_reason(&self, output: &Output, errno: i32) -> Result<(), String> {
         let reason = std::io::Error::from_raw_os_error(errno).to_string();
         if output.status.code() == Some(0) {
-            let warnings = std::fs::read_to_string(self.bench.path("run/warnings.log"));
+            let warnings = std::fs::read_to_string(self.harness.path("run/warnings.log"));
             return match warnings {
                 Ok(warnings) if warnings.contains(&reason) => Ok(()),
                 _ => self.expect_whole().map_err(|why| format!("exit 0, but {why}")),
@@ -164,9 +165,9 @@ impl Attack {
         let told_well =
             first.starts_with("taipan: ") && first.contains("run") && first.contains(&reason);
         let way_back = |line: &str| {
-            let rest = " is whole; to go on from it: taipan train --resume --out run";
+            let rest = " is complete; to resume from it: taipan train --resume --out run";
             let checkpoint = line.strip_prefix("taipan: ").and_then(|line| line.strip_suffix(rest));
-            checkpoint.is_some_and(|checkpoint| self.bench.path(checkpoint).exists())
+            checkpoint.is_some_and(|checkpoint| self.harness.path(checkpoint).exists())
         };
         match output.status.code() == Some(1) && told_well && lines.all(way_back) {
             true => Ok(()),
@@ -176,7 +177,7 @@ impl Attack {
 
     /// Every checkpoint is as it was written, and none is lost.
     pub fn expect_checkpoints(&self, newest: u64) -> Result<(), String> {
-        let run = self.bench.path("run");
+        let run = self.harness.path("run");
         let tree = if run.exists() { Tree::read(&run) } else { Tree::default() };
         for step in tree.checkpoints() {
             let name = format!("checkpoint-{step}");
@@ -203,7 +204,7 @@ impl Attack {
 
     /// The run has come to its end, and nobody can see that anything happened.
     pub fn expect_whole(&self) -> Result<(), String> {
-        Tree::read(&self.bench.path("run")).of_the_run_alone().compare(&self.whole)
+        Tree::read(&self.harness.path("run")).of_the_run_alone().compare(&self.whole)
     }
 }
 

@@ -31,7 +31,7 @@ fn a_run_that_never_lives_long_comes_to_its_end() {
         loop {
             lives += 1;
             assert!(lives < 100, "not at its end after {lives} lives");
-            let mut command = match attack.bench.path("run/train.toml").exists() {
+            let mut command = match attack.harness.path("run/train.toml").exists() {
                 true => attack.resume(),
                 false => attack.begin(),
             };

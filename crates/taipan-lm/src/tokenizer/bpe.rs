@@ -1,7 +1,7 @@
 //! Learning a byte-level BPE (Sennrich et al. 2016; over bytes, Radford et al. 2019).
 //!
-//! The library `tokenizers` has a trainer too, but breaks some ties by the order of hash maps with a random
-//! key and counts in 32 bits.
+//! The library `tokenizers` has a trainer too, but breaks some ties by the order of hash maps with
+//! a random key and counts in 32 bits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -43,8 +43,8 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
             let found = tokens.len();
             return Err(refuse(format!("the text gives {found} tokens, expected {vocab_size}")));
         };
-        // A token that is not there yet: what is joined inside a string does not depend on what is around
-        // it, so no two pairs make the same.
+        // A token that is not there yet: what is joined inside a string does not depend on what is
+        // around it, so no two pairs make the same.
         let new = tokens.len() as u32;
         let parts = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
         tokens.push(parts.concat());
@@ -63,9 +63,9 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
 fn words(sources: &Sources) -> Result<Vec<Word>> {
     let splitter = ByteLevel::default().add_prefix_space(false);
     let mut counts: HashMap<String, u64> = HashMap::new();
-    for section in sources.whole() {
-        for piece in sources.pieces(&section)? {
-            let mut text = PreTokenizedString::from(piece?);
+    for section in sources.documents() {
+        for chunk in sources.chunks(&section)? {
+            let mut text = PreTokenizedString::from(chunk?);
             splitter
                 .pre_tokenize(&mut text)
                 .map_err(|error| Error::invalid("BPE", error.to_string()))?;
@@ -90,8 +90,8 @@ fn words(sources: &Sources) -> Result<Vec<Word>> {
 #[derive(Default)]
 struct Pairs {
     places: HashMap<Pair, Places>,
-    /// The most frequent first, of equal ones that with the smallest ids. A pair whose count went down has
-    /// an entry with its old count, until it comes to the top.
+    /// The most frequent first, of equal ones that with the smallest ids. A pair whose count went
+    /// down has an entry with its old count, until it comes to the top.
     queue: BinaryHeap<(u64, Reverse<Pair>)>,
     changed: BTreeSet<Pair>,
 }
@@ -127,7 +127,8 @@ impl Pairs {
         }
     }
 
-    /// One that occurs at least twice, or nothing is gained. Counts never rise again: new pairs have a new token.
+    /// One that occurs at least twice, or nothing is gained. Counts never rise again: new pairs
+    /// have a new token.
     fn most_frequent(&mut self) -> Option<Pair> {
         loop {
             let (queued, Reverse(pair)) = self.queue.pop()?;

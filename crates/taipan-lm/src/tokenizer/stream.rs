@@ -3,8 +3,8 @@
 use super::Tokenizer;
 use crate::Result;
 
-/// Text of tokens that arrive one by one; characters are shown when they are whole. What is no text, and U+FFFD
-/// itself, is shown with the next character that is.
+/// Text of tokens that arrive one by one; characters are shown when they are whole. What is no
+/// text, and U+FFFD itself, is shown with the next character that is.
 ///
 /// ```
 /// let tokenizer = taipan_lm::Tokenizer::bytes();

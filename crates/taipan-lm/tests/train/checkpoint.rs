@@ -106,7 +106,7 @@ fn a_step_is_written_once_and_brought_up_to_date() {
     let mut other = run.begin();
     steps(&mut other, 1);
     let error = other.save(run.path(), 1).unwrap_err().to_string();
-    assert_eq!(error, format!("{}: is there already", run.checkpoint(1).display()));
+    assert_eq!(error, format!("{}: exists already", run.checkpoint(1).display()));
     assert_eq!(
         other.save(run.path(), 0).unwrap_err().to_string(),
         "keep: 0 found, expected 1 or more checkpoints"
@@ -152,7 +152,7 @@ fn damaged_checkpoints_are_refused_with_the_reason() {
         "{error}"
     );
     fs::remove_dir_all(run.checkpoint(3)).unwrap();
-    assert_eq!(refused(&run), "RUN: no checkpoint found, expected one to go on from");
+    assert_eq!(refused(&run), "RUN: no checkpoint found, expected one to resume from");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_resumed_run_knows_its_evaluation_and_its_notes() {
 }
 
 #[test]
-fn another_run_is_not_gone_on_with() {
+fn another_run_is_not_resumed() {
     let run = two_steps();
     let resume = |change: fn(&mut Recipe)| {
         let data = Dataset::open(run.path().join("data")).unwrap();
@@ -248,7 +248,7 @@ fn what_does_not_fit_together_is_refused() {
     let recipe = Recipe { freeze: vec!["*.A_log".into(), "*.B".into()], ..run.recipe.clone() };
     assert_eq!(
         with(recipe),
-        "recipe: freeze has \"*.B\", which fits no parameter, expected names like \
+        "recipe: freeze has \"*.B\", which matches no parameter, expected names like \
          backbone.embeddings.weight or backbone.norm_f.weight"
     );
     let recipe = Recipe { freeze: vec!["*".into()], ..run.recipe.clone() };
