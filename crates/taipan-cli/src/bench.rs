@@ -93,10 +93,7 @@ struct Part {
 /// Measure and print.
 pub fn step(flags: &Step) -> Result<(), Failure> {
     let report = machine::with_threads(flags.threads, || measure(flags))?;
-    Ok(crate::print(&match flags.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => report.to_string(),
-    })?)
+    crate::print_report(&report, flags.json)
 }
 
 fn measure(flags: &Step) -> Result<Report, Failure> {

@@ -51,9 +51,7 @@ pub fn info(path: &Path) -> Result<(), Failure> {
 
 /// The shape of a model.
 fn shape(path: &PathBuf) -> Result<String, Failure> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
-    let config = Config::from_json(&text).map_err(|error| named(&error))?;
+    let config = Config::from_file(path)?;
     let size = format!(
         "Mamba, {:.1} M parameters ({} MB in f32)",
         config.parameters() as f64 / 1e6,

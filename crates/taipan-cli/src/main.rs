@@ -13,9 +13,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde::Serialize;
 use taipan_lm::InvalidValue;
-
-use crate::devices::Format;
 
 /// State-space language models on any device.
 #[derive(Parser)]
@@ -61,8 +60,7 @@ fn main() -> ExitCode {
     let command = Args::command().mut_subcommand("train", train::show_defaults);
     let args = Args::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     let result = match args.command {
-        Command::Devices { json: false } => devices::devices(Format::Text),
-        Command::Devices { json: true } => devices::devices(Format::Json),
+        Command::Devices { json } => devices::devices(json),
         Command::Info { path } => info::info(&path),
         Command::Train(flags) => train::train(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
@@ -122,6 +120,15 @@ fn print(text: &str) -> Result<(), String> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("output: {error}")),
         _ => Ok(()),
     }
+}
+
+/// Print a report as text or as one JSON document.
+fn print_report(report: &(impl Serialize + fmt::Display), json: bool) -> Result<(), Failure> {
+    let text = match json {
+        true => serde_json::to_string_pretty(report)? + "\n",
+        false => report.to_string(),
+    };
+    Ok(print(&text)?)
 }
 
 /// `128 MiB`; with one decimal if it is not whole.

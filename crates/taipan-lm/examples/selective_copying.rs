@@ -51,7 +51,8 @@ const FAR_BELOW: f64 = 0.75;
 fn main() -> Result<ExitCode> {
     let device = Device::Cpu;
     println!(
-        "selective copying: {DATA} data tokens among {LENGTH}, {STEPS} steps of {BATCH} sequences; {}",
+        "selective copying: {DATA} data tokens among {LENGTH}, {STEPS} steps of {BATCH} \
+         sequences; {}",
         device.describe()
     );
     let mut accuracies = Vec::new();

@@ -4,9 +4,11 @@ use serde::Deserialize;
 use serde_json::json;
 use taipan::{DType, Scan};
 
+#[cfg(not(target_family = "wasm"))]
+use crate::Error;
 use crate::InvalidValue;
 
-/// What errors call it.
+/// Its name in errors.
 const OWNER: &str = "config";
 
 /// The hyper-parameters of a Mamba model, with the names and the defaults of Hugging Face's
@@ -167,6 +169,16 @@ impl Config {
         }
         config.check()?;
         Ok(config)
+    }
+
+    /// [`Config::from_json`] of a file.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> crate::Result<Config> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let invalid =
+            |error: ConfigError| Error::invalid(path.display().to_string(), error.to_string());
+        Config::from_json(&text).map_err(invalid)
     }
 
     /// An error unless such a model can be computed.

@@ -1,6 +1,6 @@
 //! The one error type.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,7 @@ impl InvalidValue {
     /// assert_eq!(error.to_string(), "recipe: beta1 is 1, expected at least 0 and below 1");
     /// # Ok::<(), InvalidValue>(())
     /// ```
-    pub fn check<T: PartialOrd + Display>(
+    pub fn check<T: PartialOrd + Debug + Display>(
         owner: &'static str,
         name: &'static str,
         value: T,
@@ -105,14 +105,8 @@ impl InvalidValue {
                 format!("at least {min} and below {max}")
             }
             (Bound::Excluded(min), Bound::Excluded(max)) => format!("above {min} and below {max}"),
-            (Bound::Excluded(min), Bound::Included(max)) => {
-                format!("above {min} and at most {max}")
-            }
             (Bound::Included(min), Bound::Unbounded) => format!("{min} or more"),
-            (Bound::Excluded(min), Bound::Unbounded) => format!("above {min}"),
-            (Bound::Unbounded, Bound::Included(max)) => format!("at most {max}"),
-            (Bound::Unbounded, Bound::Excluded(max)) => format!("below {max}"),
-            (Bound::Unbounded, Bound::Unbounded) => "a number".into(),
+            (min, max) => format!("{min:?} to {max:?}"),
         };
         Err(InvalidValue { owner, name, found: value.to_string(), expected })
     }

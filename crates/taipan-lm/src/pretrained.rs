@@ -37,10 +37,7 @@ impl Mamba {
         device: &Device,
     ) -> Result<Mamba> {
         let directory = directory.as_ref();
-        let path = directory.join("config.json");
-        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-        let invalid = |error| Error::invalid(path.display().to_string(), format!("{error}"));
-        let config = Config::from_json(&text).map_err(invalid)?;
+        let config = Config::from_file(directory.join("config.json"))?;
         let files = open(directory)?;
         let invalid = |why: String| Error::invalid(directory.display().to_string(), why);
         let mut tensors = BTreeMap::new();

@@ -1,12 +1,14 @@
 //! The hyper-parameters of training.
 
-use std::fmt::Display;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 
 use crate::{Activations, Error, InvalidValue, Parameter, Result, Role};
+
+/// Its name in errors.
+const OWNER: &str = "recipe";
 
 /// Everything that determines the result of a run, besides the initial model and the data.
 ///
@@ -104,34 +106,28 @@ impl Recipe {
 
     /// An error unless every field has a value that it can have.
     pub fn check(&self) -> std::result::Result<(), InvalidValue> {
-        fn within<T: PartialOrd + Display>(
-            name: &'static str,
-            value: T,
-            range: impl RangeBounds<T>,
-        ) -> std::result::Result<(), InvalidValue> {
-            InvalidValue::check("recipe", name, value, range)
-        }
         let positive = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
         let Recipe { batch_size, block_size, grad_accum, .. } = *self;
-        within("batch_size", batch_size, 1..)?;
-        within("block_size", block_size, 1..)?;
-        within("grad_accum", grad_accum, 1..)?;
+        InvalidValue::check(OWNER, "batch_size", batch_size, 1..)?;
+        InvalidValue::check(OWNER, "block_size", block_size, 1..)?;
+        InvalidValue::check(OWNER, "grad_accum", grad_accum, 1..)?;
         let tokens = batch_size.saturating_mul(block_size).saturating_mul(grad_accum);
-        within("batch_size × block_size × grad_accum", tokens, 1..=1 << 31)?;
+        InvalidValue::check(OWNER, "batch_size × block_size × grad_accum", tokens, 1..=1 << 31)?;
         let Schedule { peak, min, warmup, total, curve } = self.schedule;
-        within("schedule.peak", peak, positive)?;
-        within("schedule.min", min, 0.0..=peak)?;
+        InvalidValue::check(OWNER, "schedule.peak", peak, positive)?;
+        InvalidValue::check(OWNER, "schedule.min", min, 0.0..=peak)?;
         // So that the number of a batch does not overflow.
-        within("schedule.total", total, 1..=1 << 40)?;
-        within("schedule.warmup", warmup, 0..=total)?;
+        InvalidValue::check(OWNER, "schedule.total", total, 1..=1 << 40)?;
+        InvalidValue::check(OWNER, "schedule.warmup", warmup, 0..=total)?;
         if let Curve::StableDecay { decay } = curve {
-            within("schedule.decay", decay, 0..=total - warmup)?;
+            InvalidValue::check(OWNER, "schedule.decay", decay, 0..=total - warmup)?;
         }
-        within("weight_decay", self.weight_decay, 0.0..f64::INFINITY)?;
-        within("beta1", self.beta1, 0.0..1.0)?;
-        within("beta2", self.beta2, 0.0..1.0)?;
-        within("eps", self.eps, positive)?;
-        self.grad_clip.map_or(Ok(()), |norm| within("grad_clip", norm, positive))
+        InvalidValue::check(OWNER, "weight_decay", self.weight_decay, 0.0..f64::INFINITY)?;
+        InvalidValue::check(OWNER, "beta1", self.beta1, 0.0..1.0)?;
+        InvalidValue::check(OWNER, "beta2", self.beta2, 0.0..1.0)?;
+        InvalidValue::check(OWNER, "eps", self.eps, positive)?;
+        self.grad_clip
+            .map_or(Ok(()), |norm| InvalidValue::check(OWNER, "grad_clip", norm, positive))
     }
 
     /// An error unless a run of this recipe can be continued with `other`: only the length of the
@@ -161,7 +157,7 @@ impl Recipe {
                      length of the schedule and activations may change",
                     after[name]
                 );
-                Err(Error::invalid("recipe", why))
+                Err(Error::invalid(OWNER, why))
             }
         }
     }
@@ -185,7 +181,7 @@ impl Recipe {
                     "freeze has {pattern:?}, which matches no parameter, expected names like {}",
                     names.join(" or ")
                 );
-                Err(Error::invalid("recipe", why))
+                Err(Error::invalid(OWNER, why))
             }
         }
     }

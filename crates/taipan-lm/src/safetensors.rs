@@ -147,6 +147,22 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
     }
 }
 
+/// Evaluates an expression in which `$T` is the element type of a dtype.
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $result:expr) => {
+        with_element!($dtype, $T => $result; F16 f16, BF16 bf16, F32 f32, F64 f64, U32 u32, I64 i64)
+    };
+    ($dtype:expr, $T:ident => $result:expr; $($name:ident $element:ty),+) => {
+        match $dtype {
+            $(DType::$name => { type $T = $element; $result })+
+            other => {
+                let why = format!("{other} has no name in the format");
+                return Err(Error::invalid("safetensors", why));
+            }
+        }
+    };
+}
+
 /// A tensor of a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View<'a> {
@@ -161,15 +177,7 @@ pub struct View<'a> {
 impl View<'_> {
     /// The same on the CPU.
     pub fn tensor(&self) -> Result<Tensor> {
-        Ok(match self.dtype {
-            DType::F16 => tensor::<f16>(self),
-            DType::BF16 => tensor::<bf16>(self),
-            DType::F32 => tensor::<f32>(self),
-            DType::F64 => tensor::<f64>(self),
-            DType::U32 => tensor::<u32>(self),
-            DType::I64 => tensor::<i64>(self),
-            other => return Err(unnamed(other)),
-        }?)
+        Ok(with_element!(self.dtype, T => tensor::<T>(self))?)
     }
 }
 
@@ -181,11 +189,6 @@ fn tensor<T: Element>(view: &View) -> taipan::Result<Tensor> {
             Tensor::new::<T>(&values, view.shape, &Device::Cpu)
         }
     }
-}
-
-/// A type of tensors that was added since.
-fn unnamed(dtype: DType) -> Error {
-    Error::invalid("safetensors", format!("{dtype} has no name in the format"))
 }
 
 #[cfg(not(target_family = "wasm"))]
@@ -292,15 +295,7 @@ pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<
     out(&(header.len() as u64).to_le_bytes())?;
     out(header.as_bytes())?;
     for tensor in tensors.iter().flat_map(|stored| &stored.tensors) {
-        match tensor.dtype() {
-            DType::F16 => out(bytemuck::cast_slice(&tensor.read::<f16>().await?))?,
-            DType::BF16 => out(bytemuck::cast_slice(&tensor.read::<bf16>().await?))?,
-            DType::F32 => out(bytemuck::cast_slice(&tensor.read::<f32>().await?))?,
-            DType::F64 => out(bytemuck::cast_slice(&tensor.read::<f64>().await?))?,
-            DType::U32 => out(bytemuck::cast_slice(&tensor.read::<u32>().await?))?,
-            DType::I64 => out(bytemuck::cast_slice(&tensor.read::<i64>().await?))?,
-            other => return Err(unnamed(other)),
-        }
+        with_element!(tensor.dtype(), T => out(bytemuck::cast_slice(&tensor.read::<T>().await?))?);
     }
     Ok(())
 }

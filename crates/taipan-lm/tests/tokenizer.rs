@@ -204,8 +204,10 @@ fn the_end_of_a_document_is_found_by_its_usual_names() {
 
 #[test]
 fn nothing_is_cut_off_padded_or_added_to_a_text() {
-    let more = r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+    let more = r#""truncation": {"direction": "Right", "max_length": 2,
+            "strategy": "LongestFirst", "stride": 0},
+        "padding": {"strategy": {"Fixed": 9}, "direction": "Right",
+            "pad_to_multiple_of": null, "pad_id": 0,
                     "pad_type_id": 0, "pad_token": "?"},
         "post_processor": {"type": "BertProcessing", "sep": ["a", 1], "cls": ["a", 1]},"#;
     let json = of_words(r#""?": 0, "a": 1, "b": 2"#, more);
@@ -264,7 +266,8 @@ proptest! {
     fn any_text_survives_a_round_trip(text in any::<String>()) {
         let bpe = Tokenizer::train_bpe(&rhymes(), 280).unwrap();
         for tokenizer in [Tokenizer::bytes(), bpe] {
-            prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text).unwrap()).unwrap(), text.clone());
+            let decoded = tokenizer.decode(&tokenizer.encode(&text).unwrap()).unwrap();
+            prop_assert_eq!(decoded, text.clone());
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use taipan_lm::Error;
+
 use crate::Failure;
 
 /// The file that is locked.
@@ -18,9 +20,9 @@ impl Lock {
     /// Lock a directory, which must exist.
     pub fn take(directory: &Path) -> Result<Lock, Failure> {
         let path = directory.join(FILE);
-        let named = |error| format!("{}: {error}", path.display());
         loop {
-            let file = File::options().create(true).append(true).open(&path).map_err(named)?;
+            let file =
+                File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {

@@ -6,8 +6,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
 use serde::{Deserialize, Serialize};
+use taipan_lm::Error;
+
+use crate::Failure;
 
 pub const FILE: &str = "metrics.jsonl";
 const TIMINGS: &str = "timings.jsonl";
@@ -69,7 +71,7 @@ impl Metrics {
         let path = directory.join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+            text => text.map_err(Error::io(&path))?,
         };
         let mut rows = Vec::new();
         // An incomplete line of a killed program is after every checkpoint.
@@ -96,8 +98,7 @@ impl Metrics {
         let line = serde_json::to_string(&row)? + "\n";
         self.rows.push(row);
         let Some(mut file) = self.file.take() else { return self.rewrite() };
-        file.write_all(line.as_bytes())
-            .map_err(|error| format!("{}: {error}", self.path.display()))?;
+        file.write_all(line.as_bytes()).map_err(Error::io(&self.path))?;
         self.file = Some(file);
         Ok(())
     }
@@ -106,10 +107,7 @@ impl Metrics {
     pub fn sync(&mut self) -> Result<(), Failure> {
         match &self.file {
             None => self.rewrite(),
-            Some(file) => {
-                let synced = file.sync_data();
-                Ok(synced.map_err(|error| format!("{}: {error}", self.path.display()))?)
-            }
+            Some(file) => Ok(file.sync_data().map_err(Error::io(&self.path))?),
         }
     }
 
@@ -132,12 +130,11 @@ pub fn push_timing(directory: &Path, timing: &Timing) -> Result<(), Failure> {
     let line = serde_json::to_string(timing)? + "\n";
     let written = File::options().create(true).append(true).open(&path);
     let written = written.and_then(|mut file| file.write_all(line.as_bytes()));
-    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
+    Ok(written.map_err(Error::io(&path))?)
 }
 
 fn append(path: &Path) -> Result<File, Failure> {
-    let opened = File::options().append(true).open(path);
-    Ok(opened.map_err(|error| format!("{}: {error}", path.display()))?)
+    Ok(File::options().append(true).open(path).map_err(Error::io(path))?)
 }
 
 #[cfg(test)]

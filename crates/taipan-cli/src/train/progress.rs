@@ -162,18 +162,19 @@ fn plain(state: &State) -> String {
 
 impl Field {
     fn plain(&self) -> String {
-        let parts = [self.name, &self.value, self.unit];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        self.text(str::to_owned)
     }
 
     fn styled(&self) -> String {
-        let dim = |text: &str| match text {
+        self.text(|label| match label {
             "" => String::new(),
-            text => format!("{LABEL}{text}{LABEL:#}"),
-        };
-        let (name, unit) = (dim(self.name), dim(self.unit));
-        let parts = [name.as_str(), &self.value, &unit];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+            label => format!("{LABEL}{label}{LABEL:#}"),
+        })
+    }
+
+    fn text(&self, label: impl Fn(&str) -> String) -> String {
+        let words = [label(self.name), self.value.clone(), label(self.unit)];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     fn len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The settings of a run, by precedence: the command line, a file, a preset, defaults.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
@@ -168,7 +168,7 @@ fn flag(name: &str) -> String {
 }
 
 /// An error unless a setting, if it is given, lies in its range.
-fn check<T: PartialOrd + Display>(
+fn check<T: PartialOrd + Debug + Display>(
     name: &'static str,
     value: impl Into<Option<T>>,
     range: impl RangeBounds<T>,
@@ -403,10 +403,7 @@ fn preset(flags: &Flags) -> Result<Preset, Usage> {
 
 /// The `config.json` of a directory.
 pub fn config_of(directory: &Path) -> Result<Config, Failure> {
-    let path = directory.join("config.json");
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = std::fs::read_to_string(&path).map_err(|error| named(&error))?;
-    Ok(Config::from_json(&text).map_err(|error| named(&error))?)
+    Ok(Config::from_file(directory.join("config.json"))?)
 }
 
 #[cfg(test)]

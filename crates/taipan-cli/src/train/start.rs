@@ -7,8 +7,8 @@ use taipan::Device;
 use taipan::optim::Curve;
 use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{
-    Config, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory, is_unfinished,
-    remove_unfinished,
+    Config, Error, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory,
+    is_unfinished, remove_unfinished,
 };
 
 use super::corpus::SOURCES;
@@ -170,8 +170,8 @@ fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String>
     match free_memory() {
         Some(free) if *device == Device::Cpu && needed > free => Err(format!(
             "memory: training {:.1} M parameters needs about {}, but {} is free; \
-             less is needed with a smaller --batch-size or --block-size (and --grad-accum), or with \
-             --recompute",
+             less is needed with a smaller --batch-size or --block-size (and --grad-accum), or \
+             with --recompute",
             config.parameters() as f64 / 1e6,
             crate::bytes(needed),
             crate::bytes(free),
@@ -185,11 +185,11 @@ fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String>
 fn check_empty(out: &Path) -> Result<(), Failure> {
     let entries = match fs::read_dir(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| format!("{}: {error}", out.display()))?,
+        entries => entries.map_err(Error::io(out))?,
     };
     let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
     let names = names.collect::<std::io::Result<Vec<_>>>();
-    let names = names.map_err(|error| format!("{}: {error}", out.display()))?;
+    let names = names.map_err(Error::io(out))?;
     let matters = |name: &str| name != lock::FILE && !is_unfinished(name);
     if !names.iter().any(|name| name.to_str().is_none_or(matters)) {
         return Ok(());
@@ -207,7 +207,7 @@ fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let missing = out.ancestors().take_while(|path| *path != Path::new("") && !path.exists());
     let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
     missing.reverse();
-    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    fs::create_dir_all(out).map_err(Error::io(out))?;
     Ok(missing)
 }
 

@@ -15,6 +15,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use taipan_lm::Error;
+
 use super::metrics::{Row, Timing};
 use crate::Failure;
 
@@ -33,11 +35,10 @@ impl Events {
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let listed = std::fs::read_dir(directory);
-        let names = listed.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let names = listed.map_err(Error::io(directory))?;
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let path = directory.join(name_after(now, names));
-        let file =
-            File::create_new(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = File::create_new(&path).map_err(Error::io(&path))?;
         let mut events = Events { path, file };
         events.write(0, 3, b"brain.Event:2")?;
         let mut start = Vec::new();
@@ -65,8 +66,7 @@ impl Events {
     fn write(&mut self, step: u64, field: u32, value: &[u8]) -> Result<(), Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let record = record(&event(now.as_secs_f64(), step, field, value));
-        let written = self.file.write_all(&record);
-        Ok(written.map_err(|error| format!("{}: {error}", self.path.display()))?)
+        Ok(self.file.write_all(&record).map_err(Error::io(&self.path))?)
     }
 }
 

@@ -8,8 +8,8 @@ use crate::{Error, Result};
 /// Bytes of a chunk at most: less than 2¹⁶, so that the bytes of a token can be counted in 16 bits.
 pub(crate) const CHUNK: usize = 32 << 10;
 
-/// The text that `reader` gives, in chunks of at most [`CHUNK`] bytes. A chunk ends with the last line
-/// end in it, or in the middle of a line that is longer.
+/// The text that `reader` gives, in chunks of at most [`CHUNK`] bytes. A chunk ends with the last
+/// line end in it, or in the middle of a line that is longer.
 pub(crate) struct Chunks<R> {
     reader: R,
     name: PathBuf,

@@ -104,4 +104,5 @@ pub fn steps(trainer: &mut Trainer, count: usize) -> Vec<StepReport> {
 
 pub const TEXT: &str = "The wind was a torrent of darkness among the gusty trees, the moon was a \
     ghostly galleon tossed upon cloudy seas, the road was a ribbon of moonlight over the purple \
-    moor, and the highwayman came riding, riding, riding, the highwayman came riding, up to the old inn door.";
+    moor, and the highwayman came riding, riding, riding, the highwayman came riding, up \
+    to the old inn door.";
