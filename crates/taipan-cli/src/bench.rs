@@ -76,15 +76,15 @@ struct Report {
 #[derive(Serialize)]
 struct Table {
     total_ms: f64,
-    parts: Vec<Part>,
-    /// What the parts add up to.
+    parts: Vec<OpTime>,
+    /// The fraction of the total that these add up to.
     explained: f64,
     #[serde(skip)]
     text: String,
 }
 
 #[derive(Serialize)]
-struct Part {
+struct OpTime {
     name: String,
     calls: usize,
     ms: f64,
@@ -215,10 +215,10 @@ fn peak_memory() -> Option<u64> {
 impl Table {
     fn new(profile: Profile) -> Table {
         let total_ms = 1e3 * profile.total.as_secs_f64();
-        let parts: Vec<Part> = profile
+        let parts: Vec<OpTime> = profile
             .parts
             .iter()
-            .map(|part| Part {
+            .map(|part| OpTime {
                 name: part.name.clone(),
                 calls: part.calls,
                 ms: 1e3 * part.time.as_secs_f64(),
@@ -247,7 +247,7 @@ impl fmt::Display for Report {
         }
         if let Some(table) = &self.profile {
             writeln!(f, "\n{}", table.text)?;
-            writeln!(f, "the parts add up to {:.1} %", 100.0 * table.explained)?;
+            writeln!(f, "these add up to {:.1} %", 100.0 * table.explained)?;
         }
         Ok(())
     }

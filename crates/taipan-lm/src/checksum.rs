@@ -88,7 +88,7 @@ impl From<Checksum> for String {
     }
 }
 
-/// The checksum of bytes that come in several parts.
+/// The checksum of bytes that come in chunks.
 pub(crate) struct Hasher(XxHash3_128);
 
 impl Hasher {
@@ -117,7 +117,7 @@ mod tests {
         let mut hasher = Hasher::new();
         (0..1000).for_each(|i| hasher.write(&[i as u8; 7]));
         let whole: Vec<u8> = (0..1000).flat_map(|i| [i as u8; 7]).collect();
-        assert_eq!(hasher.finish(), Checksum::of(&whole), "parts are the whole");
+        assert_eq!(hasher.finish(), Checksum::of(&whole), "in chunks or at once");
     }
 
     #[test]

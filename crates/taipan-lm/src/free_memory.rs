@@ -1,10 +1,10 @@
-//! The memory that is left, to the machine and to the container that a program runs in.
+//! The free memory of the machine and of the container that a program runs in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The bytes that this program can still have, where the system tells: on Linux. What limits a
-/// control group (version 1 or 2), as that of a container or a batch job, counts.
+/// The bytes that this program can still allocate, if the system reports it: on Linux. What limits
+/// a control group (version 1 or 2), as that of a container or a batch job, counts.
 pub fn free_memory() -> Option<u64> {
     free_below(Path::new("/"))
 }

@@ -196,7 +196,7 @@ fn matches_parameter(pattern: &str, parameter: &Parameter) -> bool {
     matches(pattern, &parameter.stored) || matches(pattern, &parameter.name)
 }
 
-/// Whether `name` is `pattern`, in which `*` stands for anything.
+/// Whether `name` matches `pattern`, in which `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,

@@ -32,16 +32,16 @@ fn model(name: &str, dtype: DType, device: &Device) -> Mamba {
 }
 
 /// Rows of `length + 1` ids: each but the last, and each but the first to predict.
-fn batch(rows: usize, length: usize, ids: &[u32]) -> Batch {
+fn batch(batch_size: usize, length: usize, ids: &[u32]) -> Batch {
     let rows_of = |from: usize| {
         ids.chunks(length + 1).flat_map(|row| row[from..from + length].to_vec()).collect()
     };
     Batch {
-        batch_size: rows,
+        batch_size,
         block_size: length,
         ids: rows_of(0),
         targets: rows_of(1),
-        seq_start: vec![0; rows * length],
+        seq_start: vec![0; batch_size * length],
     }
 }
 

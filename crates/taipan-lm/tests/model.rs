@@ -24,14 +24,14 @@ fn tokens(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| (i * i * 7 + i * 3 + 1) % 23).collect()
 }
 
-fn batch(ids: &[u32], starts: &[usize]) -> Batch {
+fn batch(ids: &[u32], documents: &[usize]) -> Batch {
     let len = ids.len() - 1;
     Batch {
         batch_size: 1,
         block_size: len,
         ids: ids[..len].to_vec(),
         targets: ids[1..].to_vec(),
-        seq_start: (0..len).map(|i| starts.contains(&i) as u32).collect(),
+        seq_start: (0..len).map(|i| documents.contains(&i) as u32).collect(),
     }
 }
 
@@ -69,8 +69,8 @@ fn sequences_of_a_batch_do_not_meet() {
     let (first, second) = (tokens(12), tokens(30)[12..24].to_vec());
     for device in devices() {
         let model = Mamba::new(&config(), DType::F32, 1, &device).unwrap();
-        let next = |ids: &[u32], rows: usize| {
-            let ids = Tensor::new(ids, &[rows, 12], &device).unwrap();
+        let next = |ids: &[u32], batch_size: usize| {
+            let ids = Tensor::new(ids, &[batch_size, 12], &device).unwrap();
             read(&model.next(&ids, None).unwrap().0)
         };
         let both = next(&[first.clone(), second.clone()].concat(), 2);

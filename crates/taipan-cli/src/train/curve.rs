@@ -76,19 +76,19 @@ impl Plot {
         Plot { x: Axis::exact(first, last.max(1.0)), y: Axis::rounded(min, max) }
     }
 
-    fn place(&self, (x, y): Point) -> Point {
+    fn position(&self, (x, y): Point) -> Point {
         let right = LEFT + self.x.fraction(x) * (WIDTH - LEFT - RIGHT);
         (right, HEIGHT - BOTTOM - self.y.fraction(y) * (HEIGHT - TOP - BOTTOM))
     }
 
     fn axes(&self, svg: &mut String) {
         for value in self.y.ticks() {
-            let (left, y) = self.place((self.x.min, value));
+            let (left, y) = self.position((self.x.min, value));
             segment(svg, "grid", (left, y), (WIDTH - RIGHT, y));
             text(svg, (left - 8.0, y + 4.0), "end", &self.y.label(value));
         }
         for value in self.x.ticks() {
-            let (x, bottom) = self.place((value, self.y.min));
+            let (x, bottom) = self.position((value, self.y.min));
             segment(svg, "axis", (x, bottom), (x, bottom + 5.0));
             text(svg, (x, bottom + 20.0), "middle", &self.x.label(value));
         }
@@ -105,14 +105,14 @@ impl Plot {
 
     fn line(&self, svg: &mut String, class: &str, points: &[Point]) {
         let _ = write!(svg, "<polyline class=\"{class}\" points=\"");
-        for (x, y) in points.iter().map(|point| self.place(*point)) {
+        for (x, y) in points.iter().map(|point| self.position(*point)) {
             let _ = write!(svg, "{x:.1},{y:.1} ");
         }
         svg.push_str("\"/>\n");
     }
 
     fn dots(&self, svg: &mut String, class: &str, points: &[Point]) {
-        for (x, y) in points.iter().map(|point| self.place(*point)) {
+        for (x, y) in points.iter().map(|point| self.position(*point)) {
             let _ =
                 writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>");
         }

@@ -109,7 +109,7 @@ fn local_locks(mounts: &str, directory: &Path) -> Option<String> {
         Some((point, behind.next()?, behind.nth(1)?))
     });
     let around = parsed.filter(|(point, ..)| directory.starts_with(point));
-    // Of two at one place the later one is seen.
+    // Of two at one mount point the later one is seen.
     let (_, kind, options) = around.max_by_key(|(point, ..)| point.components().count())?;
     let has = |wanted: &[&str]| options.split(',').any(|option| wanted.contains(&option));
     let local = match kind {

@@ -137,10 +137,10 @@ impl Attack {
         let met = match fault.action {
             Action::Kill | Action::KillAfter => match output.status.signal() {
                 Some(9) => Ok(()),
-                _ => Err(format!("not killed: {}", told(&output))),
+                _ => Err(format!("not killed: {}", outcome(&output))),
             },
             Action::Short | Action::Fail(crate::shim::EINTR) | Action::Wait(_) => {
-                expect_success(&output).and_then(|()| self.expect_whole())
+                expect_success(&output).and_then(|()| self.expect_complete())
             }
             Action::Full => self.expect_reason(&output, crate::shim::ENOSPC),
             Action::Fail(errno) => self.expect_reason(&output, errno),
@@ -156,7 +156,7 @@ impl Attack {
             let warnings = std::fs::read_to_string(self.harness.path("run/warnings.log"));
             return match warnings {
                 Ok(warnings) if warnings.contains(&reason) => Ok(()),
-                _ => self.expect_whole().map_err(|why| format!("exit 0, but {why}")),
+                _ => self.expect_complete().map_err(|why| format!("exit 0, but {why}")),
             };
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -171,7 +171,7 @@ impl Attack {
         };
         match output.status.code() == Some(1) && told_well && lines.all(way_back) {
             true => Ok(()),
-            false => Err(format!("expected a reason, found {}", told(output))),
+            false => Err(format!("expected a reason, found {}", outcome(output))),
         }
     }
 
@@ -198,12 +198,12 @@ impl Attack {
             output = end(preload(&mut self.begin()));
         }
         let how = if nothing { "begun again" } else { "resumed" };
-        let whole = expect_success(&output).and_then(|()| self.expect_whole());
+        let whole = expect_success(&output).and_then(|()| self.expect_complete());
         whole.map_err(|why| format!("{how}: {why}"))
     }
 
     /// The run has come to its end, and nobody can see that anything happened.
-    pub fn expect_whole(&self) -> Result<(), String> {
+    pub fn expect_complete(&self) -> Result<(), String> {
         Tree::read(&self.harness.path("run")).of_the_run_alone().compare(&self.whole)
     }
 }
@@ -224,7 +224,7 @@ pub fn wait(mut child: Child) -> Output {
     while child.try_wait().unwrap().is_none() {
         if began.elapsed() > LIMIT {
             child.kill().unwrap();
-            panic!("a program hangs: {}", told(&child.wait_with_output().unwrap()));
+            panic!("a program hangs: {}", outcome(&child.wait_with_output().unwrap()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -242,11 +242,11 @@ pub fn until(child: &mut Child, what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 pub fn expect_success(output: &Output) -> Result<(), String> {
-    if output.status.code() == Some(0) { Ok(()) } else { Err(told(output)) }
+    if output.status.code() == Some(0) { Ok(()) } else { Err(outcome(output)) }
 }
 
 /// How a program ended, and what it said.
-pub fn told(output: &Output) -> String {
+pub fn outcome(output: &Output) -> String {
     format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())
 }
 

@@ -1,4 +1,4 @@
-//! A machine that stops: what its disk was not told to keep may be gone, even if it was written
+//! A machine that stops: what its disk was not asked to keep may be gone, even if it was written
 //! before something that is there.
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::attack::{Attack, Start, end, expect_success, spawn, told, until, wait};
+use crate::attack::{Attack, Start, end, expect_success, outcome, spawn, until, wait};
 use crate::harness::Harness;
 use crate::shim::{Action, Fault, preload};
 use crate::tree::Tree;
@@ -45,10 +45,10 @@ fn programs_that_come_later_are_refused_and_change_nothing() {
             let told_well = output.stderr == REFUSED.as_bytes();
             // Before its settings are there, there is nothing to resume.
             let too_early =
-                number == 1 && !is_resumable && told(output).contains("nothing to resume");
+                number == 1 && !is_resumable && outcome(output).contains("nothing to resume");
             match output.status.code() == Some(1) && (told_well || too_early) {
                 true => refused += 1,
-                false => wrong.push(told(output)),
+                false => wrong.push(outcome(output)),
             }
         }
     }
@@ -76,7 +76,7 @@ fn of_programs_that_begin_at_once_one_runs() {
             child
         });
         let outputs = programs.map(wait);
-        let all: Vec<_> = outputs.iter().map(told).collect();
+        let all: Vec<_> = outputs.iter().map(outcome).collect();
         let winners = outputs.iter().filter(|output| output.status.code() == Some(0)).count();
         assert_eq!(winners, 1, "{all:#?}");
         let refused = outputs.iter().filter(|output| output.stderr == REFUSED.as_bytes()).count();
@@ -103,7 +103,7 @@ fn a_run_that_came_to_its_end_while_another_began_is_not_overwritten() {
     expect_success(&end(preload(&mut attack.begin()))).unwrap();
     std::fs::remove_file(attack.harness.path("go")).unwrap();
     let output = wait(slow);
-    attack.expect_whole().unwrap_or_else(|why| panic!("{why}; {}", told(&output)));
+    attack.expect_complete().unwrap_or_else(|why| panic!("{why}; {}", outcome(&output)));
     assert_ne!(output.status.code(), Some(0), "the run was there already");
 }
 
@@ -118,5 +118,5 @@ fn a_run_that_came_to_its_end_while_another_resumed_it_is_not_begun_again() {
     expect_success(&end(preload(&mut attack.resume()))).unwrap();
     std::fs::remove_file(attack.harness.path("go")).unwrap();
     let output = wait(slow);
-    attack.expect_whole().unwrap_or_else(|why| panic!("{why}; {}", told(&output)));
+    attack.expect_complete().unwrap_or_else(|why| panic!("{why}; {}", outcome(&output)));
 }

@@ -1,6 +1,6 @@
 //! A directory that is taken away from the program that works in it.
 
-use crate::attack::{Attack, Start, random, spawn, told, until, wait};
+use crate::attack::{Attack, Start, outcome, random, spawn, until, wait};
 use crate::shim::{Action, Fault};
 
 /// Take the directory away before a call, and let the program end.
@@ -12,13 +12,13 @@ fn vanish(attack: &Attack, at: usize, take_away: fn(&Attack)) -> Result<(), Stri
     take_away(attack);
     std::fs::remove_file(attack.harness.path("go")).unwrap();
     let output = wait(child);
-    let told = told(&output);
+    let outcome = outcome(&output);
     if attack.harness.path("run").exists() {
-        return Err(format!("the directory is back: {told}"));
+        return Err(format!("the directory is back: {outcome}"));
     }
-    match output.status.code() == Some(1) && told.contains("taipan: run") {
+    match output.status.code() == Some(1) && outcome.contains("taipan: run") {
         true => Ok(()),
-        false => Err(told),
+        false => Err(outcome),
     }
 }
 

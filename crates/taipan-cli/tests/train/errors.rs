@@ -4,7 +4,7 @@
 use crate::harness::{Harness, fail, succeed};
 
 #[test]
-fn nonsense_is_wrong_usage() {
+fn invalid_settings_are_wrong_usage() {
     let harness = Harness::new("usage");
     harness.write("key.toml", "steps = 3\nd-modle = 16\n");
     harness.write("type.toml", "steps = 'many'\n");
@@ -103,7 +103,7 @@ fn a_run_is_never_overwritten() {
 }
 
 #[test]
-fn a_run_goes_on_with_its_own_settings() {
+fn a_run_is_resumed_with_its_own_settings() {
     let harness = Harness::new("settings");
     succeed(&mut harness.train(&["--stop-after", "10"]));
     for (arguments, text) in [
@@ -120,7 +120,7 @@ fn a_run_goes_on_with_its_own_settings() {
         let error = fail(harness.bare(&["--resume", "--out", "run"]).args(arguments), 2);
         assert!(error.starts_with(&format!("taipan: {text}")), "{arguments:?}: {error}");
     }
-    // The same settings, said again, are no change.
+    // The same settings, given again, are no change.
     succeed(&mut harness.train(&["--resume", "--stop-after", "11"]));
 }
 

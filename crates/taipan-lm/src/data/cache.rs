@@ -7,7 +7,7 @@
 //! | `manifest.json` | sizes and checksums of the others; written last, as the sign of a cache |
 //! | `train.tokens`, `held_out.tokens` | ids of 1, 2 or 4 bytes, whichever the vocabulary needs |
 //! | `train.documents`, `held_out.documents` | where each document begins, u64 |
-//! | `held_out.lengths` | bytes of text that each token stands for, u16 |
+//! | `held_out.lengths` | bytes of text of each token, u16 |
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

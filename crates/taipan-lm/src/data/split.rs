@@ -63,11 +63,11 @@ impl Split {
         }
         let cut = match missing > goal / 4 {
             true => {
-                let whole = (0..sizes.len()).filter(|document| !held_out[*document]);
-                // Larger than what is missing, or it would be held out.
+                let others = (0..sizes.len()).filter(|document| !held_out[*document]);
+                // It is larger than what is missing, or it would be held out.
                 let largest =
-                    whole.max_by_key(|document| (sizes[*document], usize::MAX - document));
-                let largest = largest.expect("less than the whole is held out");
+                    others.max_by_key(|document| (sizes[*document], usize::MAX - document));
+                let largest = largest.expect("not everything is held out");
                 Some((largest, sources.char_boundary(largest, sizes[largest] - missing)?))
             }
             false => None,

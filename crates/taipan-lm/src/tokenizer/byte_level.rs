@@ -53,7 +53,7 @@ pub(super) struct Bpe {
     pub tokens: Vec<String>,
     /// Which tokens are merged, in order of priority.
     pub merges: Vec<[String; 2]>,
-    /// Tokens that stand for no text; the first of `tokens`.
+    /// Special tokens, without text; the first of `tokens`.
     pub special: &'static [&'static str],
 }
 

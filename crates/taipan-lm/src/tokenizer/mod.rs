@@ -132,7 +132,7 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of `text`, and how many of its bytes each stands for; these add up to all of them.
+    /// The ids of `text`, and the number of its bytes in each; these add up to all of them.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
         match &self.0 {
@@ -141,7 +141,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text that ids stand for. What is not UTF-8, as a character that is cut off, becomes
+    /// The text of ids. What is not UTF-8, as a character that is cut off, becomes
     /// U+FFFD; special tokens, as the end-of-text token, are left out where they are not themselves
     /// text. An id outside the vocabulary is an error. For text that comes token by token there is
     /// [`Tokenizer::stream`].

@@ -83,21 +83,26 @@ fn held_out_batches_have_every_token_and_byte_once() {
         let all = data.held_out_tokens();
         let (whole, text) = data.held_out(1, all as usize, all).map(Result::unwrap).next().unwrap();
         assert!(all > 200 && text + data_train_bytes(&data, &tokenizer) == data.bytes());
-        for (rows, len) in [(1, 1), (3, 7), (2, 64), (5, 1000)] {
+        for (batch_size, block_size) in [(1, 1), (3, 7), (2, 64), (5, 1000)] {
             let (mut ids, mut targets, mut bytes) = (vec![], vec![], 0);
-            for (batch, part) in data.held_out(rows, len, u64::MAX).map(Result::unwrap) {
-                assert_eq!((batch.block_size, batch.ids.len()), (len, batch.batch_size * len));
-                assert!(batch.batch_size <= rows && batch.batch_size > 0);
+            for (batch, text_bytes) in
+                data.held_out(batch_size, block_size, u64::MAX).map(Result::unwrap)
+            {
+                assert_eq!(
+                    (batch.block_size, batch.ids.len()),
+                    (block_size, batch.batch_size * block_size)
+                );
+                assert!(batch.batch_size <= batch_size && batch.batch_size > 0);
                 ids.extend(batch.ids);
                 targets.extend(batch.targets);
-                bytes += part;
+                bytes += text_bytes;
             }
             assert_eq!((&ids[..all as usize], bytes), (&whole.ids[..], text));
             assert!(targets[all as usize..].iter().all(|target| *target == IGNORE), "padding");
             targets.truncate(all as usize);
             assert_eq!(targets, whole.targets);
             let first: u64 = data
-                .held_out(rows, len, 100)
+                .held_out(batch_size, block_size, 100)
                 .map(Result::unwrap)
                 .map(|(batch, _)| {
                     batch.targets.iter().filter(|target| **target != IGNORE).count() as u64
@@ -169,7 +174,7 @@ fn too_little_text_for_a_block_is_an_error() {
     let train = "data: 91 tokens of training text, expected 92 or more for a block of 91";
     assert_eq!(error(data.check(91)), train);
     build(&directory, &letters(&[100]), &ALL).check(100).unwrap();
-    // A batch is a batch all the same: the ring goes round.
+    // A batch has its size all the same: the text is cyclic.
     let batch = data.batch(&Order { seed: 0, batch_size: 2, block_size: 200 }, u64::MAX).unwrap();
     assert_eq!((batch.ids.len(), batch.seq_start.iter().sum::<u32>() >= 4), (400, true));
     assert!(

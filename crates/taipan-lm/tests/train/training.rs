@@ -127,7 +127,7 @@ fn an_evaluation_weighs_batches_by_their_targets() {
     run.recipe.block_size = 5;
     let mut trainer = run.begin();
     let evaluation = pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
-    // The same, one row at a time.
+    // The same, one sequence at a time.
     let (mut nats, mut targets, mut bytes) = (0.0, 0, 0);
     for (batch, length) in trainer.dataset().held_out(1, 5, u64::MAX).map(Result::unwrap) {
         let count = batch.targets.iter().filter(|t| **t != taipan_lm::IGNORE).count();
@@ -135,7 +135,7 @@ fn an_evaluation_weighs_batches_by_their_targets() {
         targets += count;
         bytes += length;
     }
-    assert!(targets % 5 != 0, "the last row is shorter");
+    assert!(targets % 5 != 0, "the last sequence is shorter");
     assert!((evaluation.loss - nats / targets as f64).abs() < 1e-5);
     let bits = nats / std::f64::consts::LN_2 / bytes as f64;
     assert!((evaluation.bits_per_byte.unwrap() - bits).abs() < 1e-5);
