@@ -64,7 +64,7 @@ fn a_run_takes_what_was_estimated() {
         small.recipe = Recipe { batch_size, block_size, grad_accum, activations, ..small.recipe };
         let (taken, estimate) = run(small);
         println!(
-            "{dtype}, {batch_size}×{block_size}, {activations:?}: {taken} of an estimate of {estimate}"
+            "{dtype}, {batch_size}×{block_size}, {activations:?}: {taken}, estimated {estimate}"
         );
         assert!(taken <= estimate, "{taken} taken, {estimate} estimated");
         assert!(estimate <= taken * 3 / 2, "{taken} taken, {estimate} estimated");

@@ -164,7 +164,8 @@ fn a_size_that_cannot_be_is_an_error() {
 fn of_words(vocab: &str, more: &str) -> String {
     let model = format!(r#"{{"type": "WordLevel", "unk_token": "?", "vocab": {{{vocab}}}}}"#);
     format!(
-        r#"{{"version": "1.0", {more} "pre_tokenizer": {{"type": "Whitespace"}}, "model": {model}}}"#
+        r#"{{"version": "1.0", {more} "pre_tokenizer": {{"type": "Whitespace"}},
+            "model": {model}}}"#
     )
 }
 

@@ -165,7 +165,8 @@ fn other_tensors_are_refused_by_name() {
     });
     assert_eq!(
         reshaped,
-        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] in a float"
+        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] \
+         in a float"
     );
     let integers = changed(&|tensors| {
         let at = find(tensors, "layers.0.mixer.D");
