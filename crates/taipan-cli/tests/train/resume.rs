@@ -117,6 +117,7 @@ fn a_kill_after_a_checkpoint_loses_only_what_came_after_it() {
     succeed(bench.train(&slow).args(settings).args(["--out", "whole"]));
     let mut child = spawn(bench.train(&slow).args(settings).args(["--out", "killed"]));
     while !bench.path("killed/checkpoint-20").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
