@@ -42,6 +42,7 @@ impl Error {
     }
 
     /// The same, with what to do about it.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn with_advice(self, advice: &str) -> Error {
         match self {
             Error::Invalid { place, why } => {
