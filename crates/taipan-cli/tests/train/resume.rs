@@ -118,6 +118,7 @@ fn a_kill_after_a_checkpoint_loses_only_what_came_after_it() {
     succeed(harness.train(&slow).args(settings).args(["--out", "whole"]));
     let mut child = spawn(harness.train(&slow).args(settings).args(["--out", "killed"]));
     while !harness.path("killed/checkpoint-20").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();

@@ -134,8 +134,9 @@ fn a_cache_that_is_shortened_while_training_is_an_error() {
     let harness = Harness::new("shortened");
     let mut command = harness.train(&["--steps", "1000000", "--log-interval", "1"]);
     command.args(["--save-interval", "5", "--max-time", "60s"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     while !harness.path("run/checkpoint-5").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
         std::thread::sleep(Duration::from_millis(1));
     }
     let tokens = fs::File::options().write(true).open(harness.path("run/data/train.tokens"));

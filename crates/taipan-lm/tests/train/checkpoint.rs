@@ -196,6 +196,23 @@ fn a_resumed_run_knows_its_evaluation_and_its_notes() {
 }
 
 #[test]
+fn the_state_of_another_model_is_refused() {
+    let run = two_steps();
+    let mut other = Run::new();
+    other.config.state_size = 5;
+    let mut trainer = other.begin();
+    steps(&mut trainer, 2);
+    trainer.save(other.path(), 1).unwrap();
+    let name = "trainer.safetensors";
+    let [own, foreign] = [&run, &other].map(|run| fs::read(run.checkpoint(2).join(name)).unwrap());
+    fs::write(run.checkpoint(2).join(name), &foreign).unwrap();
+    let [own, foreign] = [own, foreign].map(|bytes| taipan_lm::checksum(&bytes));
+    edit_progress(&run.checkpoint(2), &own, &foreign);
+    let error = refused(&run);
+    assert!(error.starts_with("RUN/checkpoint-2/trainer.safetensors: load_state: "), "{error}");
+}
+
+#[test]
 fn another_run_is_not_resumed() {
     let run = two_steps();
     let resume = |change: fn(&mut Recipe)| {
