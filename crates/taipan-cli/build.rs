@@ -1,5 +1,5 @@
-//! Puts the project's own sources into the program: what `taipan train` learns from unless files are
-//! given. Built outside the workspace, the crate has its own sources only.
+//! Puts the project's own sources into the program: what `taipan train` learns from unless files
+//! are given. Built outside the workspace, the crate has its own sources only.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

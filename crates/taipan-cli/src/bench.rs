@@ -18,32 +18,34 @@ pub struct Step {
     /// Width of the model
     #[arg(long, value_name = "N", default_value_t = 256)]
     d_model: usize,
-    /// Layers
+    /// Number of layers
     #[arg(long, value_name = "N", default_value_t = 4)]
     n_layer: usize,
-    /// State of each channel
+    /// State size per channel
     #[arg(long, value_name = "N", default_value_t = 16)]
     d_state: usize,
-    /// Tokens that the model knows
+    /// Size of the vocabulary
     #[arg(long, value_name = "N", default_value_t = 256)]
     vocab_size: usize,
-    /// Rows of a batch
+    /// Sequences per batch
     #[arg(long, value_name = "N", default_value_t = 8)]
     batch_size: usize,
-    /// Tokens of a row
+    /// Tokens per sequence
     #[arg(long, value_name = "N", default_value_t = 256)]
     block_size: usize,
-    /// Type of the weights
+    /// Dtype of the weights
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: Dtype,
-    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name, see taipan devices
+    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
+    /// devices
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     device: String,
-    /// Threads of the CPU [default: one per core]
+    /// CPU threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Steps to measure, of which the fastest counts
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Steps to measure; the fastest is reported
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Show where the time of a step goes, op by op
     #[arg(long)]
@@ -64,9 +66,9 @@ struct Report {
     /// Of the fastest step.
     step_ms: f64,
     tokens_per_second: f64,
-    /// What a product alone makes on the CPU, in the same minute: the measure of the machine.
+    /// The speed of a matrix product on the CPU at the same time, as a baseline of the machine.
     product_gflops: f64,
-    /// The most memory that the program had, in bytes, where the system tells.
+    /// The peak memory of the program, in bytes, where the system reports it.
     peak_memory: Option<u64>,
     profile: Option<Table>,
 }
@@ -74,15 +76,15 @@ struct Report {
 #[derive(Serialize)]
 struct Table {
     total_ms: f64,
-    parts: Vec<Part>,
-    /// What the parts add up to.
+    parts: Vec<OpTime>,
+    /// The fraction of the total that these add up to.
     explained: f64,
     #[serde(skip)]
     text: String,
 }
 
 #[derive(Serialize)]
-struct Part {
+struct OpTime {
     name: String,
     calls: usize,
     ms: f64,
@@ -91,10 +93,7 @@ struct Part {
 /// Measure and print.
 pub fn step(flags: &Step) -> Result<(), Failure> {
     let report = machine::with_threads(flags.threads, || measure(flags))?;
-    Ok(crate::print(&match flags.json {
-        true => serde_json::to_string_pretty(&report)? + "\n",
-        false => report.to_string(),
-    })?)
+    crate::print_report(&report, flags.json)
 }
 
 fn measure(flags: &Step) -> Result<Report, Failure> {
@@ -104,7 +103,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
     let random = |shape: &[usize]| Tensor::randn(shape, 1, DType::F32, &Device::Cpu);
     let (a, b) = (random(&[m, k])?, random(&[k, n])?);
     let (mut fastest, mut product) = (f64::INFINITY, f64::INFINITY);
-    // The first compiles kernels, and fills the pool of memory.
+    // The first compiles kernels and fills the memory pool.
     training.step()?;
     for _ in 0..flags.rounds {
         fastest = fastest.min(seconds(|| training.step().map(drop))?);
@@ -138,27 +137,30 @@ struct Training {
 
 impl Training {
     fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
-        // Read as a file would be, so that nonsense is refused.
-        let config = Config::from_json(&format!(
-            r#"{{"model_type": "mamba", "hidden_size": {}, "num_hidden_layers": {}, "state_size": {}, "vocab_size": {}}}"#,
-            flags.d_model, flags.n_layer, flags.d_state, flags.vocab_size
-        ))
-        .map_err(|error| crate::Usage(error.to_string()))?;
-        let (rows, len) = (flags.batch_size, flags.block_size);
-        let tokens = rows.saturating_mul(len);
+        let config = Config {
+            vocab_size: flags.vocab_size,
+            hidden_size: flags.d_model,
+            num_hidden_layers: flags.n_layer,
+            state_size: flags.d_state,
+            time_step_rank: flags.d_model.div_ceil(16),
+            ..Config::default()
+        };
+        config.check().map_err(crate::Usage::from)?;
+        let (batch_size, block_size) = (flags.batch_size, flags.block_size);
+        let tokens = batch_size.saturating_mul(block_size);
         if !(1..=1 << 28).contains(&tokens) {
-            let why = format!("--batch-size times --block-size is {tokens}, expected 1 to 2^28");
+            let why = format!("--batch-size × --block-size is {tokens}, expected 1 to 2^28");
             return Err(crate::Usage(why).into());
         }
-        // No two tokens in a row are alike, which would flatter the embedding.
+        // No two neighbours are equal, which would flatter the embedding.
         let token = |i: usize| (i * 7919 % flags.vocab_size) as u32;
         let batch = Batch {
-            rows,
-            len,
+            batch_size,
+            block_size,
             ids: (0..tokens).map(token).collect(),
             targets: (1..=tokens).map(token).collect(),
-            // Documents begin somewhere, as in any text.
-            starts: (0..tokens).map(|i| u32::from(i % len == len / 2)).collect(),
+            // Documents begin in the middle of sequences, as in packed text.
+            seq_start: (0..tokens).map(|i| u32::from(i % block_size == block_size / 2)).collect(),
         };
         let model = Mamba::new(&config, flags.dtype.into(), 1, device)?;
         let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
@@ -194,7 +196,7 @@ impl Training {
     }
 }
 
-/// `m`, `k`, `n` of the product that the machine is measured by.
+/// `m`, `k`, `n` of the baseline product.
 const PRODUCT: [usize; 3] = [2048, 256, 1024];
 
 fn seconds(f: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
@@ -203,7 +205,7 @@ fn seconds(f: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// The most memory that this program had so far: Linux tells.
+/// The peak memory of this program so far, on Linux.
 fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -213,10 +215,10 @@ fn peak_memory() -> Option<u64> {
 impl Table {
     fn new(profile: Profile) -> Table {
         let total_ms = 1e3 * profile.total.as_secs_f64();
-        let parts: Vec<Part> = profile
+        let parts: Vec<OpTime> = profile
             .spans
             .iter()
-            .map(|part| Part {
+            .map(|part| OpTime {
                 name: part.name.clone(),
                 calls: part.calls,
                 ms: 1e3 * part.time.as_secs_f64(),
@@ -229,10 +231,14 @@ impl Table {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [rows, len] = self.batch;
+        let [batch_size, block_size] = self.batch;
         let millions = self.parameters as f64 / 1e6;
         writeln!(f, "{}", self.device)?;
-        writeln!(f, "{millions:.1} M parameters in {}, {rows} x {len} tokens", self.dtype)?;
+        writeln!(
+            f,
+            "{millions:.1} M parameters in {}, {batch_size} x {block_size} tokens",
+            self.dtype
+        )?;
         writeln!(f, "step     {:>9.1} ms  {:.0} tokens/s", self.step_ms, self.tokens_per_second)?;
         let [m, k, n] = PRODUCT;
         writeln!(f, "product  {:>9.1} GF/s (f32, {m}x{k}x{n})", self.product_gflops)?;
@@ -241,7 +247,7 @@ impl fmt::Display for Report {
         }
         if let Some(table) = &self.profile {
             writeln!(f, "\n{}", table.text)?;
-            writeln!(f, "the parts add up to {:.1} %", 100.0 * table.explained)?;
+            writeln!(f, "these add up to {:.1} %", 100.0 * table.explained)?;
         }
         Ok(())
     }

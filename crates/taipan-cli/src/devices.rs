@@ -9,21 +9,12 @@ use taipan::wgpu::{Adapter, DeviceType, Features};
 use crate::Failure;
 use crate::bytes;
 
-/// How to print.
-pub enum Format {
-    Text,
-    Json,
-}
-
 /// Print every device; fails after that if [`Device::best`] does.
-pub fn devices(format: Format) -> Result<(), Failure> {
+pub fn devices(json: bool) -> Result<(), Failure> {
     let adapters = pollster::block_on(taipan::gpu::adapters());
     let best = best(&adapters);
     let list = List::new(&adapters, &best);
-    crate::print(&match format {
-        Format::Text => list.to_string(),
-        Format::Json => serde_json::to_string_pretty(&list)? + "\n",
-    })?;
+    crate::print_report(&list, json)?;
     Ok(best.map(drop)?)
 }
 

@@ -1,4 +1,4 @@
-//! `taipan info`: what is in a directory, and whether it is what was written.
+//! `taipan info`: the contents of a directory, with a check of all checksums.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use taipan_lm::{CheckpointInfo, Config, checkpoints, verify_checkpoint};
 use crate::Failure;
 use crate::train::DATA;
 
-/// Print what there is at `path`: a `config.json`, or the directory of a model, a checkpoint or a run. Files that are
-/// damaged are an error, after all the rest was shown.
+/// Show a `config.json`, or the directory of a model, a checkpoint or a run. Damaged files are an
+/// error, after everything else was shown.
 pub fn info(path: &Path) -> Result<(), Failure> {
     let directory = if path.is_dir() { Some(path) } else { None };
     let mut text = String::new();
     let config = directory.map_or_else(|| path.to_owned(), |path| path.join("config.json"));
     let found = directory.map_or(Ok(Vec::new()), checkpoints)?;
-    // A run that has not come to its end has models in its checkpoints alone.
+    // A run that is not finished has models only in its checkpoints.
     let config = match (config.exists(), found.last()) {
         (false, Some((_, last))) => last.join("config.json"),
         _ => config,
@@ -51,16 +51,14 @@ pub fn info(path: &Path) -> Result<(), Failure> {
 
 /// The shape of a model.
 fn shape(path: &PathBuf) -> Result<String, Failure> {
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| named(&error))?;
-    let config = Config::from_json(&text).map_err(|error| named(&error))?;
+    let config = Config::from_file(path)?;
     let size = format!(
         "Mamba, {:.1} M parameters ({} MB in f32)",
         config.parameters() as f64 / 1e6,
         config.parameters() * 4 / 1_000_000
     );
     let layers = format!(
-        "{} layers of width {}, {} channels inside, state {}, Δ of rank {}, convolution of {}",
+        "{} layers of width {}, {} channels inside, state {}, Δ of rank {}, convolution kernel {}",
         config.num_hidden_layers,
         config.hidden_size,
         config.inner_size(),
@@ -68,7 +66,7 @@ fn shape(path: &PathBuf) -> Result<String, Failure> {
         config.time_step_rank,
         config.conv_kernel
     );
-    let head = if config.tie_word_embeddings { "tied" } else { "of its own" };
+    let head = if config.tie_word_embeddings { "tied" } else { "untied" };
     Ok(format!("{size}\n{layers}\nvocabulary {}, head {head}\n", config.vocab_size))
 }
 
@@ -103,7 +101,7 @@ fn dataset(text: &mut String, damaged: &mut Vec<String>, path: &Path) -> Option<
             let (train, held_out) = (data.train_tokens(), data.held_out_tokens());
             let _ = writeln!(
                 text,
-                "{shown}: {train} tokens to learn from, {held_out} held out, files as written"
+                "{shown}: {train} tokens for training, {held_out} held out, files as written"
             );
             Some(data.fingerprint().to_owned())
         }

@@ -1,12 +1,13 @@
-//! What a command computes on, as its flags name it.
+//! The device, dtype and threads of a command, from its flags.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use taipan::{DType, Device};
+use taipan_lm::InvalidValue;
 
 use crate::{Failure, Usage};
 
-/// The type of the weights.
+/// The dtype of the weights.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
@@ -27,7 +28,7 @@ impl From<Dtype> for DType {
     }
 }
 
-/// The device of this name, if weights of this type can live there.
+/// The device of this name; an error if it does not support the dtype.
 pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
     let device = match name {
         "cpu" => Device::Cpu,
@@ -40,19 +41,19 @@ pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
         true => Ok(device),
         false => {
             let device = device.describe();
-            Err(Usage(format!("--dtype is {dtype}, which {device} does not have")).into())
+            Err(Usage(format!("--dtype is {dtype}, which {device} does not support")).into())
         }
     }
 }
 
-/// Run `f` with so many threads, or one per core, and as one of them: from another thread, every op would
-/// have to be handed over.
+/// Run `f` with this many threads, or one per core, and on one of them: from another thread, every
+/// op would have to be handed over.
 pub fn with_threads<R: Send>(
     threads: Option<usize>,
     f: impl FnOnce() -> Result<R, Failure> + Send,
 ) -> Result<R, Failure> {
-    if threads == Some(0) {
-        return Err(Usage("--threads is 0, expected at least 1".into()).into());
+    if let Some(threads) = threads {
+        InvalidValue::check("program", "threads", threads, 1..=1024).map_err(Usage::from)?;
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build()?;
     pool.install(f)

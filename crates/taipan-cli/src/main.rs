@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use crate::devices::Format;
+use serde::Serialize;
+use taipan_lm::InvalidValue;
 
 /// State-space language models on any device.
 #[derive(Parser)]
@@ -26,23 +26,23 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the devices that tensors can live on, and which is used unless another is named
+    /// List the devices for tensors, and which one is used by default
     Devices {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Show a model, a checkpoint or a run, and check that its files are what was written
+    /// Show a model, a checkpoint or a run, and verify the checksums of its files
     Info {
         /// A config.json, or the directory of a model, a checkpoint or a run
         path: PathBuf,
     },
     /// Train a Mamba language model
     ///
-    /// Without FILES it learns from taipan's own sources. The model is left in --out as Hugging Face's library
-    /// loads it, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the step, saves a
-    /// checkpoint and the model, and exits with 0; --resume goes on from there. A second Ctrl-C stops at
-    /// once, with exit code 130.
+    /// Without FILES it trains on taipan's own sources. The model is written to --out in the format
+    /// of Hugging Face's library, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the
+    /// step, saves a checkpoint and the model, and exits with 0; --resume continues from there. A
+    /// second Ctrl-C stops at once, with exit code 130.
     Train(Box<train::Flags>),
     /// Measure this machine
     #[command(subcommand)]
@@ -55,13 +55,12 @@ enum Bench {
     Step(bench::Step),
 }
 
-/// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] tells.
+/// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] reports.
 fn main() -> ExitCode {
     let command = Args::command().mut_subcommand("train", train::show_defaults);
     let args = Args::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     let result = match args.command {
-        Command::Devices { json: false } => devices::devices(Format::Text),
-        Command::Devices { json: true } => devices::devices(Format::Json),
+        Command::Devices { json } => devices::devices(json),
         Command::Info { path } => info::info(&path),
         Command::Train(flags) => train::train(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // eprintln! panics where nobody listens.
+            // eprintln! panics where nobody reads standard error.
             let _ = writeln!(std::io::stderr(), "taipan: {error}");
             if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
@@ -79,7 +78,7 @@ fn main() -> ExitCode {
 /// Why a command ended early; it may come from another thread.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What the user asked for cannot be.
+/// A mistake of the user.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -91,14 +90,45 @@ impl fmt::Display for Usage {
 
 impl Error for Usage {}
 
-/// Write to standard output, with styles only where they are wanted. A reader that left, such as `head`, has what it wanted: println!
-/// panics there.
+/// With the flags that set the fields of a config or a recipe.
+impl From<InvalidValue> for Usage {
+    fn from(error: InvalidValue) -> Usage {
+        let flag = |name| {
+            let name = match name {
+                "hidden_size" => "d_model",
+                "num_hidden_layers" => "n_layer",
+                "state_size" => "d_state",
+                "conv_kernel" => "d_conv",
+                "time_step_rank" => "dt_rank",
+                "schedule.peak" => "lr",
+                "schedule.min" => "min_lr",
+                "schedule.total" => "steps",
+                name => name.trim_start_matches("schedule."),
+            };
+            format!("--{}", name.replace('_', "-"))
+        };
+        let flags: Vec<String> = error.name.split(" × ").map(flag).collect();
+        Usage(format!("{} is {}, expected {}", flags.join(" × "), error.found, error.expected))
+    }
+}
+
+/// Write to standard output, with styles only where they are wanted. A reader that closed the pipe,
+/// such as `head`, is no error: println! panics there.
 fn print(text: &str) -> Result<(), String> {
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("output: {error}")),
         _ => Ok(()),
     }
+}
+
+/// Print a report as text or as one JSON document.
+fn print_report(report: &(impl Serialize + fmt::Display), json: bool) -> Result<(), Failure> {
+    let text = match json {
+        true => serde_json::to_string_pretty(report)? + "\n",
+        false => report.to_string(),
+    };
+    Ok(print(&text)?)
 }
 
 /// `128 MiB`; with one decimal if it is not whole.

@@ -53,7 +53,7 @@ fn a_step_is_measured_and_explained() {
 }
 
 #[test]
-fn the_text_says_what_the_json_does() {
+fn text_and_json_report_the_same() {
     let output = bench(&SMALL);
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -64,15 +64,12 @@ fn the_text_says_what_the_json_does() {
 }
 
 #[test]
-fn nonsense_is_wrong_usage() {
+fn invalid_values_are_wrong_usage() {
     for (arguments, message) in [
-        (&["--d-model", "0"][..], "taipan: config: hidden_size is 0, expected 1 to 262144"),
-        (&["--vocab-size", "0"], "taipan: config: vocab_size is 0, expected 1 to 262144"),
-        (
-            &["--block-size", "0"],
-            "taipan: --batch-size times --block-size is 0, expected 1 to 2^28",
-        ),
-        (&["--threads", "0"], "taipan: --threads is 0, expected at least 1"),
+        (&["--d-model", "0"][..], "taipan: --d-model is 0, expected 1 to 262144"),
+        (&["--vocab-size", "0"], "taipan: --vocab-size is 0, expected 1 to 262144"),
+        (&["--block-size", "0"], "taipan: --batch-size × --block-size is 0, expected 1 to 2^28"),
+        (&["--threads", "0"], "taipan: --threads is 0, expected 1 to 1024"),
         (&["--rounds", "0"], "error: invalid value '0' for '--rounds <N>'"),
     ] {
         let output = bench(arguments);

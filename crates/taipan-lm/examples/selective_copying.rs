@@ -1,15 +1,18 @@
-//! The selective-copying task of the Mamba paper (Gu & Dao 2023, sections 3.1 and 4.1.1), at a reduced size.
+//! The selective-copying task of the Mamba paper (Gu & Dao 2023, sections 3.1 and 4.1.1), at a
+//! reduced size.
 //!
-//! Data tokens stand at random places among noise. Behind them, a row of markers asks for them in their order:
+//! Data tokens stand at random places among noise. Behind them, a row of markers asks for them in
+//! their order:
 //!
 //!     . . C . A . . . B . A . . .   ? ? ? ?   →   C A B A
 //!
-//! What to remember has to be chosen by what it is, not by where it stands. A state-space model whose step size Δ and
-//! whose B and C are the same at every step cannot choose; one that computes them from its input can. The program
-//! trains both, on the same sequences, and exits with code 1 if that does not show.
+//! What to remember has to be chosen by what it is, not by where it stands. A state-space model
+//! whose step size Δ and whose B and C are the same at every step cannot choose; one that computes
+//! them from its input can. The program trains both, on the same sequences, and exits with code 1
+//! if that does not show.
 //!
-//! In the paper, with 16 data tokens among 4096 and 400 000 steps, Mamba's architecture reaches 99.8 % with the selective
-//! scan (S6) and 56.4 % with a time-invariant one (S4).
+//! In the paper, with 16 data tokens among 4096 and 400 000 steps, Mamba's architecture reaches
+//! 99.8 % with the selective scan (S6) and 56.4 % with a time-invariant one (S4).
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -48,7 +51,8 @@ const FAR_BELOW: f64 = 0.75;
 fn main() -> Result<ExitCode> {
     let device = Device::Cpu;
     println!(
-        "selective copying: {DATA} data tokens among {LENGTH}, {STEPS} steps of {BATCH} sequences; {}",
+        "selective copying: {DATA} data tokens among {LENGTH}, {STEPS} steps of {BATCH} \
+         sequences; {}",
         device.describe()
     );
     let mut accuracies = Vec::new();
@@ -118,8 +122,8 @@ fn train(mixer: Mixer, device: &Device) -> Result<Model> {
     Ok(model)
 }
 
-/// Short sequences at first: where little stands between, what to do is learnt in few steps, and those are fast. The
-/// length doubles until it is whole, for the second half of the training.
+/// Short sequences at first: where little stands between, what to do is learnt in few steps, and
+/// those are fast. The length doubles until it is whole, for the second half of the training.
 fn length_at(step: u64) -> usize {
     let doublings = (LENGTH / (2 * DATA)).ilog2();
     let stage = step * 2 * u64::from(doublings) / STEPS;
@@ -149,7 +153,8 @@ fn sequences(length: usize, seed: u64, device: &Device) -> Result<(Tensor, Tenso
     for _ in 0..BATCH {
         let mut missing = DATA;
         for at in 0..length {
-            // Data stand here with the probability that makes every choice of places equally likely.
+            // Data stand here with the probability that makes every choice of places equally
+            // likely.
             let is_data = random.below(length - at) < missing;
             if is_data {
                 missing -= 1;
@@ -179,8 +184,9 @@ impl Random {
     }
 }
 
-/// Where Δ, B and C come from. Everything else is the same, the convolution and the gate included, as in
-/// the paper's comparison of S4 and S6 inside Mamba's architecture: what is left is selection alone.
+/// Where Δ, B and C come from. Everything else is the same, the convolution and the gate included,
+/// as in the paper's comparison of S4 and S6 inside Mamba's architecture: what is left is selection
+/// alone.
 #[derive(Clone, Copy, Debug)]
 enum Mixer {
     Selective,
@@ -322,7 +328,8 @@ impl Model {
         all
     }
 
-    /// Tokens `[BATCH, l]` to what the head turns into logits, at the markers: `[BATCH, DATA, D_MODEL]`.
+    /// Tokens `[BATCH, l]` to what the head turns into logits, at the markers: `[BATCH, DATA,
+    /// D_MODEL]`.
     fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
         let mut residual = embedding(&self.embedding, tokens)?;
         let mut x = rms_norm(&residual, &self.layers[0].norm, EPS)?;
@@ -356,7 +363,8 @@ impl Layer {
 }
 
 impl Dynamics {
-    /// Δ without its bias `[BATCH, l, D_INNER]`, B and C `[BATCH, l, D_STATE]`, for `u`, `[BATCH, l, D_INNER]`.
+    /// Δ without its bias `[BATCH, l, D_INNER]`, B and C `[BATCH, l, D_STATE]`, for `u`, `[BATCH,
+    /// l, D_INNER]`.
     fn at_every_step(&self, u: &Tensor) -> Result<[Tensor; 3]> {
         match self {
             Dynamics::Selective { dt_in, dt_out, b, c } => {

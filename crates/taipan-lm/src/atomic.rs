@@ -1,7 +1,8 @@
-//! Files and directories that are there whole or not at all, whenever the program or the machine stops.
+//! Atomic writes of files and directories: whenever the program or the machine stops, they are
+//! complete or absent.
 //!
-//! They are written beside their place under a temporary name, flushed to the disk, and renamed. What a killed
-//! program leaves has `.tmp-` in its name: [`sweep`] removes it.
+//! They are written under a temporary name beside their destination, flushed to the disk, and
+//! renamed. What a killed program leaves has `.tmp-` in its name: [`remove_temporary`] removes it.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -12,8 +13,8 @@ use crate::{Error, Result};
 
 const MARK: &str = ".tmp-";
 
-/// Replace the file at `path` by one with these bytes, or leave it as it is: whenever the program or the machine
-/// stops, one of the two is there, whole.
+/// Atomically replace the file at `path` by one with these bytes: whenever the program or the
+/// machine stops, the old or the new file is there, complete.
 ///
 /// ```
 /// # let path = std::env::temp_dir().join(format!("taipan-write-file-{}", std::process::id()));
@@ -26,42 +27,43 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_file(path, |out| out.write(bytes))
 }
 
-/// Remove what killed programs left unfinished in `directory` of the files with these names. Nobody may be
-/// writing them meanwhile.
+/// Remove the temporary files that killed programs left in `directory` for files with these names.
+/// Nobody may be writing them meanwhile.
 pub fn remove_unfinished(directory: &Path, names: &[&str]) -> Result<()> {
-    sweep(directory, |name| names.contains(&name))
+    remove_temporary(directory, |name| names.contains(&name))
 }
 
-/// Whether a name is that of something unfinished, for [`remove_unfinished`] to remove.
+/// Whether a name is that of a temporary file, which [`remove_unfinished`] removes.
 pub fn is_unfinished(name: &str) -> bool {
-    finished_name(name).is_some()
+    final_name(name).is_some()
 }
 
 /// A file being written; its errors name the path it will have.
 pub(crate) struct Output {
-    place: PathBuf,
+    destination: PathBuf,
     out: BufWriter<File>,
     hasher: Hasher,
 }
 
 impl Output {
-    fn create(path: &Path, place: PathBuf) -> Result<Output> {
-        let file = File::create(path).map_err(Error::io(&place))?;
-        Ok(Output { place, out: BufWriter::with_capacity(1 << 20, file), hasher: Hasher::new() })
+    fn create(path: &Path, destination: PathBuf) -> Result<Output> {
+        let file = File::create(path).map_err(Error::io(&destination))?;
+        let out = BufWriter::with_capacity(1 << 20, file);
+        Ok(Output { destination, out, hasher: Hasher::new() })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.hasher.write(bytes);
-        self.out.write_all(bytes).map_err(Error::io(&self.place))
+        self.out.write_all(bytes).map_err(Error::io(&self.destination))
     }
 
-    /// Have the system put it on the disk.
+    /// Flush it to the disk.
     fn sync(self) -> Result<Checksum> {
-        let Output { place, mut out, hasher } = self;
+        let Output { destination, mut out, hasher } = self;
         let flushed = out.flush().and_then(|()| out.get_ref().sync_all());
         // What could not be flushed is not tried again when it is dropped.
         let (_file, _rest) = out.into_parts();
-        flushed.map_err(Error::io(&place))?;
+        flushed.map_err(Error::io(&destination))?;
         Ok(hasher.finish())
     }
 }
@@ -76,16 +78,17 @@ pub(crate) fn replace_file(
     draft.sync()?.publish()
 }
 
-/// A file being written beside its place. Unless it is [published](Synced::publish), it is removed.
+/// A file being written beside its destination. Unless it is [published](Synced::publish), it is
+/// removed.
 pub(crate) struct Draft {
     temporary: Temporary,
     out: Output,
 }
 
 impl Draft {
-    pub(crate) fn create(place: &Path) -> Result<Draft> {
-        let temporary = Temporary(beside(place)?);
-        let out = Output::create(&temporary.0, place.to_owned())?;
+    pub(crate) fn create(destination: &Path) -> Result<Draft> {
+        let temporary = Temporary(temporary_path(destination)?);
+        let out = Output::create(&temporary.0, destination.to_owned())?;
         Ok(Draft { temporary, out })
     }
 
@@ -95,39 +98,39 @@ impl Draft {
 
     pub(crate) fn sync(self) -> Result<Synced> {
         let Draft { temporary, out } = self;
-        let place = out.place.clone();
-        Ok(Synced { checksum: out.sync()?, temporary, place })
+        let destination = out.destination.clone();
+        Ok(Synced { checksum: out.sync()?, temporary, destination })
     }
 }
 
-/// A file on the disk that is not yet in its place.
+/// A file on the disk that does not yet have its name.
 pub(crate) struct Synced {
     pub(crate) checksum: Checksum,
     temporary: Temporary,
-    place: PathBuf,
+    destination: PathBuf,
 }
 
 impl Synced {
     pub(crate) fn publish(self) -> Result<()> {
-        self.temporary.rename(&self.place)
+        self.temporary.rename(&self.destination)
     }
 }
 
-/// A directory being written. Unless it is [put in its place](NewDirectory::commit), it is removed.
+/// A directory being written. Unless it is [published](NewDirectory::publish), it is removed.
 pub(crate) struct NewDirectory {
     temporary: Temporary,
-    place: PathBuf,
+    destination: PathBuf,
 }
 
 impl NewDirectory {
-    /// Begin the directory that will be at `place`, where nothing may be.
-    pub(crate) fn create(place: &Path) -> Result<NewDirectory> {
-        if place.symlink_metadata().is_ok() {
-            return Err(Error::invalid(place.display().to_string(), "is there already"));
+    /// Start the directory that will be at `destination`, which must not exist.
+    pub(crate) fn create(destination: &Path) -> Result<NewDirectory> {
+        if destination.symlink_metadata().is_ok() {
+            return Err(Error::invalid(destination.display().to_string(), "exists already"));
         }
-        let temporary = Temporary(beside(place)?);
-        fs::create_dir(&temporary.0).map_err(Error::io(place))?;
-        Ok(NewDirectory { temporary, place: place.to_owned() })
+        let temporary = Temporary(temporary_path(destination)?);
+        fs::create_dir(&temporary.0).map_err(Error::io(destination))?;
+        Ok(NewDirectory { temporary, destination: destination.to_owned() })
     }
 
     /// Write one of its files.
@@ -136,23 +139,22 @@ impl NewDirectory {
         name: &str,
         fill: impl FnOnce(&mut Output) -> Result<()>,
     ) -> Result<Checksum> {
-        let mut out = Output::create(&self.temporary.0.join(name), self.place.join(name))?;
+        let mut out = Output::create(&self.temporary.0.join(name), self.destination.join(name))?;
         fill(&mut out)?;
         out.sync()
     }
 
-    /// Put it in its place.
-    pub(crate) fn commit(self) -> Result<()> {
-        sync_directory(&self.temporary.0).map_err(Error::io(&self.place))?;
-        self.temporary.rename(&self.place)
+    pub(crate) fn publish(self) -> Result<()> {
+        sync_directory(&self.temporary.0).map_err(Error::io(&self.destination))?;
+        self.temporary.rename(&self.destination)
     }
 }
 
-/// Remove what a killed program left unfinished in `directory`, of names that are `ours`.
-pub(crate) fn sweep(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
+/// Remove the temporary files that a killed program left in `directory`, for names that are `ours`.
+pub(crate) fn remove_temporary(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
     for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
         let path = entry.map_err(Error::io(directory))?.path();
-        let name = path.file_name().and_then(|name| finished_name(name.to_str()?));
+        let name = path.file_name().and_then(|name| final_name(name.to_str()?));
         if name.is_some_and(&ours) {
             remove(&path).map_err(Error::io(&path))?;
         }
@@ -160,30 +162,30 @@ pub(crate) fn sweep(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()>
     Ok(())
 }
 
-/// Remove a directory so that, whenever this is stopped, it is there whole or not under its name.
+/// Atomically remove a directory: whenever this is stopped, it is complete or not under its name.
 pub(crate) fn remove_directory(path: &Path) -> Result<()> {
-    let temporary = beside(path)?;
+    let temporary = temporary_path(path)?;
     let removed = fs::rename(path, &temporary)
         .and_then(|()| sync_directory(parent(path)))
         .and_then(|()| remove(&temporary));
     removed.map_err(Error::io(path))
 }
 
-/// A temporary name, and what is there until it is renamed.
+/// A temporary file or directory, removed unless it is renamed.
 struct Temporary(PathBuf);
 
 impl Temporary {
-    fn rename(self, place: &Path) -> Result<()> {
-        fs::rename(&self.0, place).map_err(Error::io(place))?;
-        let parent = parent(place);
+    fn rename(self, destination: &Path) -> Result<()> {
+        fs::rename(&self.0, destination).map_err(Error::io(destination))?;
+        let parent = parent(destination);
         sync_directory(parent).map_err(Error::io(parent))
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After a rename nothing is there. An error that is on its way says more than that of this removal, and
-        // what stays is swept away at the next start.
+        // After a rename nothing is there. An error that is being returned says more than that of
+        // this removal, and what stays is removed at the next start.
         let _ = remove(&self.0);
     }
 }
@@ -196,17 +198,20 @@ fn remove(path: &Path) -> std::io::Result<()> {
 }
 
 /// The temporary name of a path: of this process, since two may write to one directory.
-fn beside(path: &Path) -> Result<PathBuf> {
+fn temporary_path(path: &Path) -> Result<PathBuf> {
     let Some(name) = path.file_name() else {
-        return Err(Error::invalid(path.display().to_string(), "no name of a file or directory"));
+        return Err(Error::invalid(
+            path.display().to_string(),
+            "not the name of a file or directory",
+        ));
     };
     let mut name = name.to_owned();
     name.push(format!("{MARK}{}", std::process::id()));
     Ok(path.with_file_name(name))
 }
 
-/// The name that something with this temporary name would have got.
-fn finished_name(name: &str) -> Option<&str> {
+/// The final name of a temporary one.
+fn final_name(name: &str) -> Option<&str> {
     let (name, id) = name.rsplit_once(MARK)?;
     id.parse::<u32>().is_ok().then_some(name)
 }
@@ -218,7 +223,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Make the names in a directory last, where the system has a call for that.
+/// Flush the names in a directory to the disk, where the system has a call for that.
 fn sync_directory(path: &Path) -> std::io::Result<()> {
     if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }

@@ -1,19 +1,21 @@
-//! What a model learns from in one step.
+//! What a model is trained on in one step.
 
 /// The target of a position from which nothing is to be predicted.
 pub const IGNORE: u32 = u32::MAX;
 
-/// Rows of tokens, each with the token to predict from it. All vectors are `[rows, len]`.
+/// Sequences of tokens, each token with the one to predict from it. All vectors are
+/// `[batch_size, block_size]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// How many rows.
-    pub rows: usize,
-    /// Tokens of a row.
-    pub len: usize,
+    /// Sequences.
+    pub batch_size: usize,
+    /// Tokens per sequence.
+    pub block_size: usize,
     /// The tokens.
     pub ids: Vec<u32>,
-    /// What follows each of them, or [`IGNORE`].
+    /// The token after each of them, or [`IGNORE`].
     pub targets: Vec<u32>,
-    /// 1 where a document begins, with nothing remembered of the one before; 0 elsewhere.
-    pub starts: Vec<u32>,
+    /// 1 at the first token of each of the documents that are packed into a sequence, where the
+    /// recurrent state is reset; 0 elsewhere.
+    pub seq_start: Vec<u32>,
 }

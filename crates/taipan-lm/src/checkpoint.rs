@@ -1,13 +1,14 @@
 //! The checkpoints of a run: `checkpoint-<step>/` in its directory.
 //!
-//! A checkpoint is a model in Hugging Face's layout (see [`crate::Mamba::save_pretrained`]), and beside it
+//! A checkpoint is a model in Hugging Face's layout (see [`crate::Mamba::save_pretrained`]), and
+//! beside it
 //!
 //! ```text
-//! trainer.json            recipe, step, what the data was, how well the model does, checksums of all files
+//! trainer.json            recipe, step, fingerprint of the data, evaluation, checksums of files
 //! trainer.safetensors     the optimiser's state
 //! ```
 //!
-//! There are no times, paths or names of machines in it: the same run leaves the same bytes.
+//! There are no times, paths or host names in it: the same run writes the same bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,35 +23,35 @@ use crate::pretrained::{FILES, write_files};
 use crate::safetensors::Stored;
 use crate::{Error, Mamba, Recipe, Result, Tokenizer};
 
-pub(crate) const STATE: &str = "trainer.safetensors";
-const PROGRESS: &str = "trainer.json";
+pub(crate) const OPTIMIZER: &str = "trainer.safetensors";
+const TRAINER_JSON: &str = "trainer.json";
 const FORMAT: u32 = 2;
 
-/// How well a model predicts text that it was not trained on.
+/// How well a model predicts held-out text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
     /// The mean of `−ln p(token)`.
     pub loss: f64,
-    /// `Σ −log₂ p(token)` by the bytes of text that the tokens stand for; none if they stand for none.
+    /// `Σ −log₂ p(token)` divided by the bytes of text of the tokens; none if they have none.
     pub bits_per_byte: Option<f64>,
 }
 
 /// `trainer.json`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Progress {
+pub(crate) struct TrainerJson {
     format: u32,
     /// The version that wrote it.
     taipan: String,
-    /// How many are done. Each took `grad_accum` batches of the data's order.
+    /// Steps done. Each took `grad_accum` batches of the data's order.
     pub(crate) step: u64,
     /// The fingerprint of the data.
     pub(crate) data: String,
-    /// Of this very step, if there was one.
+    /// At this step, if there was one.
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) recipe: Recipe,
-    /// What the program that trains wants to find again.
+    /// Data of the program that trains.
     pub(crate) notes: Map<String, Value>,
     /// The checksums of all other files.
     files: BTreeMap<String, Checksum>,
@@ -58,9 +59,9 @@ pub(crate) struct Progress {
     checksum: Option<Checksum>,
 }
 
-impl Progress {
-    pub(crate) fn new(recipe: &Recipe, step: u64, data: &str) -> Progress {
-        Progress {
+impl TrainerJson {
+    pub(crate) fn new(recipe: &Recipe, step: u64, data: &str) -> TrainerJson {
+        TrainerJson {
             format: FORMAT,
             taipan: env!("CARGO_PKG_VERSION").into(),
             step,
@@ -73,9 +74,9 @@ impl Progress {
         }
     }
 
-    /// That of a checkpoint.
-    pub(crate) fn read(checkpoint: &Path) -> Result<Progress> {
-        let path = checkpoint.join(PROGRESS);
+    /// Read that of a checkpoint.
+    pub(crate) fn read(checkpoint: &Path) -> Result<TrainerJson> {
+        let path = checkpoint.join(TRAINER_JSON);
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         let invalid = |why| Error::invalid(path.display().to_string(), why);
         // Before the rest, which another format need not have.
@@ -88,60 +89,60 @@ impl Progress {
         if format != FORMAT {
             return Err(invalid(format!("format is {format}, expected {FORMAT}")));
         }
-        let progress: Progress =
+        let trainer_json: TrainerJson =
             serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-        let digits = progress.checksum.map(|checksum| format!("\"{checksum}\""));
+        let digits = trainer_json.checksum.map(|checksum| format!("\"{checksum}\""));
         let digits = digits.ok_or_else(|| invalid("checksum is null".into()))?;
-        if progress.checksum != Some(Checksum::of(text.replace(&digits, "null").as_bytes())) {
+        if trainer_json.checksum != Some(Checksum::of(text.replace(&digits, "null").as_bytes())) {
             let why = format!("the checksum is not {digits}: it was changed after it was written");
             return Err(invalid(why));
         }
-        if checkpoint.file_name() != Some(name(progress.step).as_ref()) {
+        if checkpoint.file_name() != Some(name(trainer_json.step).as_ref()) {
             return Err(invalid(format!(
                 "step is {}, unlike in its directory's name",
-                progress.step
+                trainer_json.step
             )));
         }
-        Ok(progress)
+        Ok(trainer_json)
     }
 
-    /// [`Progress::read`], after a check that every file is what was written.
-    pub(crate) fn verify(checkpoint: &Path) -> Result<Progress> {
-        let progress = Progress::read(checkpoint)?;
-        let files = &progress.files;
+    /// [`TrainerJson::read`], after a check of the checksum of every file.
+    pub(crate) fn verify(checkpoint: &Path) -> Result<TrainerJson> {
+        let trainer_json = TrainerJson::read(checkpoint)?;
+        let files = &trainer_json.files;
         files.iter().try_for_each(|(name, checksum)| checksum.verify(&checkpoint.join(name)))?;
-        Ok(progress)
+        Ok(trainer_json)
     }
 
     /// The file, with its checksum.
     fn json(&self) -> String {
-        let text = |progress: &Progress| {
-            let json = serde_json::to_string_pretty(progress).expect("numbers and strings");
+        let text = |trainer_json: &TrainerJson| {
+            let json = serde_json::to_string_pretty(trainer_json).expect("numbers and strings");
             format!("{json}\n")
         };
-        let without = Progress { checksum: None, ..self.clone() };
-        text(&Progress { checksum: Some(Checksum::of(text(&without).as_bytes())), ..without })
+        let without = TrainerJson { checksum: None, ..self.clone() };
+        text(&TrainerJson { checksum: Some(Checksum::of(text(&without).as_bytes())), ..without })
     }
 }
 
-/// What a checkpoint says of itself.
+/// The metadata of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CheckpointInfo {
-    /// How many steps the model was trained for.
+    /// Steps that the model was trained for.
     pub step: u64,
-    /// How well it does on held-out text, if that was measured at this step.
+    /// Its evaluation on held-out text, if there was one at this step.
     pub evaluation: Option<Evaluation>,
-    /// The [fingerprint](crate::data::Dataset::fingerprint) of what it learned from.
+    /// The [fingerprint](crate::data::Dataset::fingerprint) of the training data.
     pub data: String,
     /// How many files there are besides `trainer.json`.
     pub files: usize,
 }
 
-/// An error unless every file of the checkpoint in `directory` is there and has the checksum that it was written
-/// with.
+/// An error unless every file of the checkpoint in `directory` is there and has the checksum that
+/// it was written with.
 pub fn verify_checkpoint(directory: &Path) -> Result<CheckpointInfo> {
-    let Progress { step, evaluation, data, files, .. } = Progress::verify(directory)?;
+    let TrainerJson { step, evaluation, data, files, .. } = TrainerJson::verify(directory)?;
     Ok(CheckpointInfo { step, evaluation, data, files: files.len() })
 }
 
@@ -164,7 +165,7 @@ pub fn checkpoints(run: &Path) -> Result<Vec<(u64, PathBuf)>> {
 /// The checkpoint of a run with the lowest loss on held-out text, among those that were evaluated.
 pub fn best_checkpoint(run: &Path) -> Result<Option<(PathBuf, Evaluation)>> {
     let evaluations = checkpoints(run)?.into_iter().map(|(_, path)| {
-        let evaluation = Progress::read(&path)?.evaluation;
+        let evaluation = TrainerJson::read(&path)?.evaluation;
         Ok((path, evaluation))
     });
     Ok(best(evaluations.collect::<Result<Vec<_>>>()?))
@@ -183,41 +184,42 @@ fn name(step: u64) -> String {
 
 /// What a checkpoint is made of.
 pub(crate) struct Checkpoint<'a> {
-    pub(crate) progress: Progress,
+    pub(crate) trainer_json: TrainerJson,
     pub(crate) model: &'a Mamba,
     pub(crate) tokenizer: &'a Tokenizer,
-    pub(crate) state: &'a [Stored<'a>],
+    pub(crate) optimizer: &'a [Stored<'a>],
 }
 
 impl Checkpoint<'_> {
-    /// Where it is in a run's directory.
-    pub(crate) fn place(&self, run: &Path) -> PathBuf {
-        run.join(name(self.progress.step))
+    /// Its path in a run's directory.
+    pub(crate) fn path(&self, run: &Path) -> PathBuf {
+        run.join(name(self.trainer_json.step))
     }
 
-    /// Write it: it is there whole, or not at all and without a trace.
+    /// Write it atomically.
     pub(crate) fn write(mut self, run: &Path) -> Result<()> {
-        let new = NewDirectory::create(&self.place(run))?;
-        let files = &mut self.progress.files;
+        let new = NewDirectory::create(&self.path(run))?;
+        let files = &mut self.trainer_json.files;
         write_files(self.model, self.tokenizer, |name, fill| {
             files.insert(name.into(), new.file(name, fill)?);
             Ok(())
         })?;
-        files.insert(STATE.into(), new.file(STATE, |out| out.write_tensors(self.state))?);
-        new.file(PROGRESS, |out| out.write(self.progress.json().as_bytes()))?;
-        new.commit()
+        let written = new.file(OPTIMIZER, |out| out.write_tensors(self.optimizer))?;
+        files.insert(OPTIMIZER.into(), written);
+        new.file(TRAINER_JSON, |out| out.write(self.trainer_json.json().as_bytes()))?;
+        new.publish()
     }
 
-    /// Bring one up to date that was written at the same step of the same run: weights and state are as they were.
-    pub(crate) fn rewrite_progress(mut self, run: &Path) -> Result<()> {
-        let place = self.place(run);
-        self.progress.files = Progress::read(&place)?.files;
-        write_file(&place.join(PROGRESS), self.progress.json().as_bytes())
+    /// Rewrite `trainer.json` of a checkpoint of the same step: the other files are unchanged.
+    pub(crate) fn rewrite_trainer_json(mut self, run: &Path) -> Result<()> {
+        let path = self.path(run);
+        self.trainer_json.files = TrainerJson::read(&path)?.files;
+        write_file(&path.join(TRAINER_JSON), self.trainer_json.json().as_bytes())
     }
 }
 
-/// Remove all checkpoints but the last `keep` and the best. What cannot be read stays, since it may be the best,
-/// and what cannot be removed: both are told.
+/// Remove all checkpoints but the last `keep` and the best. Those that cannot be read stay, since
+/// they may be the best; the errors of reading and removing are returned.
 pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
     let all = checkpoints(run)?;
     let old = &all[..all.len().saturating_sub(keep)];
@@ -226,8 +228,8 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
     }
     let (mut readable, mut errors) = (Vec::new(), Vec::new());
     for (_, path) in &all {
-        match Progress::read(path) {
-            Ok(progress) => readable.push((path.clone(), progress.evaluation)),
+        match TrainerJson::read(path) {
+            Ok(trainer_json) => readable.push((path.clone(), trainer_json.evaluation)),
             Err(error) => errors.push(error),
         }
     }
@@ -241,8 +243,10 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
     Ok(errors)
 }
 
-/// Remove what a killed run left unfinished.
-pub(crate) fn sweep(run: &Path) -> Result<()> {
-    atomic::sweep(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
-    checkpoints(run)?.iter().try_for_each(|(_, path)| atomic::sweep(path, |name| name == PROGRESS))
+/// Remove the temporary files that a killed run left.
+pub(crate) fn remove_temporary(run: &Path) -> Result<()> {
+    atomic::remove_temporary(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
+    checkpoints(run)?
+        .iter()
+        .try_for_each(|(_, path)| atomic::remove_temporary(path, |name| name == TRAINER_JSON))
 }

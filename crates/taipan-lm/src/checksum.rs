@@ -1,5 +1,6 @@
-//! Checksums of what is on disk: XXH3 with 128 bits, which is as fast as memory. It detects damage and tells
-//! data apart; it is no protection against somebody who wants two files to have the same one.
+//! Checksums of what is on disk: XXH3 with 128 bits, which is as fast as memory. It detects damage
+//! and tells data apart; it is no protection against somebody who wants two files to have the same
+//! one.
 
 use std::fmt;
 use std::fs::File;
@@ -12,7 +13,8 @@ use twox_hash::XxHash3_128;
 
 use crate::{Error, Result};
 
-/// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a cryptographic hash.
+/// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a
+/// cryptographic hash.
 ///
 /// ```
 /// assert_eq!(taipan_lm::checksum(b"a"), "a96faf705af16834e6c632b61e964e1f");
@@ -86,7 +88,7 @@ impl From<Checksum> for String {
     }
 }
 
-/// The checksum of bytes that come in several parts.
+/// The checksum of bytes that come in chunks.
 pub(crate) struct Hasher(XxHash3_128);
 
 impl Hasher {
@@ -115,7 +117,7 @@ mod tests {
         let mut hasher = Hasher::new();
         (0..1000).for_each(|i| hasher.write(&[i as u8; 7]));
         let whole: Vec<u8> = (0..1000).flat_map(|i| [i as u8; 7]).collect();
-        assert_eq!(hasher.finish(), Checksum::of(&whole), "parts are the whole");
+        assert_eq!(hasher.finish(), Checksum::of(&whole), "in chunks or at once");
     }
 
     #[test]

@@ -4,20 +4,28 @@ use serde::Deserialize;
 use serde_json::json;
 use taipan::{DType, Scan};
 
-/// What determines a Mamba model's shape and results; field by field the names of Hugging Face's
-/// `MambaConfig`, with its defaults.
+#[cfg(not(target_family = "wasm"))]
+use crate::Error;
+use crate::InvalidValue;
+
+/// Its name in errors.
+const OWNER: &str = "config";
+
+/// The hyper-parameters of a Mamba model, with the names and the defaults of Hugging Face's
+/// `MambaConfig`.
 ///
 /// ```
 /// use taipan_lm::Config;
 ///
-/// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24}"#)?;
+/// let json = r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24}"#;
+/// let config = Config::from_json(json)?;
 /// assert_eq!(config.inner_size(), 1536);
 /// assert_eq!(config.parameters(), 129_135_360); // mamba-130m
 /// # Ok::<(), taipan_lm::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Tokens the embedding has rows for.
+    /// Rows of the embedding.
     pub vocab_size: usize,
     /// Width of the residual stream, the paper's `D` outside the block.
     pub hidden_size: usize,
@@ -25,7 +33,7 @@ pub struct Config {
     pub num_hidden_layers: usize,
     /// State per channel, the paper's `N`.
     pub state_size: usize,
-    /// Taps of the causal convolution.
+    /// Kernel size of the causal convolution.
     pub conv_kernel: usize,
     /// Channels inside a block per channel of the residual stream, the paper's `E`.
     pub expand: usize,
@@ -49,16 +57,9 @@ pub enum ConfigError {
     /// It is not JSON, or a value has another type.
     #[error("config: {0}")]
     Json(#[from] serde_json::Error),
-    /// A value that cannot be.
-    #[error("config: {key} is {found}, expected {expected}")]
-    Value {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        found: String,
-        /// What it should be.
-        expected: String,
-    },
+    /// An invalid value.
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
 }
 
 /// The keys of the file that matter here.
@@ -162,10 +163,22 @@ impl Config {
             residual_in_fp32: file.residual_in_fp32,
             tie_word_embeddings: file.tie_word_embeddings.or(file.tie_embeddings).unwrap_or(true),
         };
+        if file.hidden_size > 0 {
+            let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
+            expect("intermediate_size", inner == config.inner_size(), &inner, &multiple)?;
+        }
         config.check()?;
-        let multiple = format!("a multiple of hidden_size, {}", file.hidden_size);
-        expect("intermediate_size", inner == config.inner_size(), &inner, &multiple)?;
         Ok(config)
+    }
+
+    /// [`Config::from_json`] of a file.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> crate::Result<Config> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let invalid =
+            |error: ConfigError| Error::invalid(path.display().to_string(), error.to_string());
+        Config::from_json(&text).map_err(invalid)
     }
 
     /// An error unless such a model can be computed.
@@ -179,29 +192,28 @@ impl Config {
     ///     "config: state_size is 300, expected 1 to 256"
     /// );
     /// ```
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), InvalidValue> {
         // So that the number of parameters, a product of three, does not overflow.
-        let most = 1 << 18;
+        let largest = 1 << 18;
         let inner = self.expand.saturating_mul(self.hidden_size);
-        for (key, size, most) in [
-            ("vocab_size", self.vocab_size, most),
-            ("hidden_size", self.hidden_size, most),
-            ("num_hidden_layers", self.num_hidden_layers, most),
+        for (name, size, most) in [
+            ("vocab_size", self.vocab_size, largest),
+            ("hidden_size", self.hidden_size, largest),
+            ("num_hidden_layers", self.num_hidden_layers, largest),
             ("state_size", self.state_size, Scan::MAX_STATES),
             // Beyond it some GPU drivers end the loops of a kernel early.
             ("conv_kernel", self.conv_kernel, 1 << 13),
-            ("intermediate_size", inner, most),
+            ("expand", self.expand, largest / self.hidden_size.max(1)),
             ("time_step_rank", self.time_step_rank, inner),
         ] {
-            expect(key, (1..=most).contains(&size), &size, &format!("1 to {most}"))?;
+            InvalidValue::check(OWNER, name, size, 1..=most)?;
         }
         // Beyond it hardly anything is left of what is normed, and of its gradient.
-        let epsilon = self.layer_norm_epsilon;
-        expect("layer_norm_epsilon", (0.0..=1.0).contains(&epsilon), &epsilon, "0 to 1")
+        InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
     }
 
-    /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`; `end` is the token
-    /// that begins and ends a document, if there is one.
+    /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`;
+    /// `eos_token_id` is the token between documents, if there is one.
     ///
     /// ```
     /// use taipan::DType;
@@ -211,7 +223,7 @@ impl Config {
     /// assert_eq!(Config::from_json(&config.to_json(DType::F32, Some(0)))?, config);
     /// # Ok::<(), taipan_lm::ConfigError>(())
     /// ```
-    pub fn to_json(&self, dtype: DType, end: Option<u32>) -> String {
+    pub fn to_json(&self, dtype: DType, eos_token_id: Option<u32>) -> String {
         let dtype = match dtype {
             DType::F16 => "float16",
             DType::BF16 => "bfloat16",
@@ -220,11 +232,11 @@ impl Config {
         };
         let file = json!({
             "architectures": ["MambaForCausalLM"],
-            "bos_token_id": end,
+            "bos_token_id": eos_token_id,
             "conv_kernel": self.conv_kernel,
             // Newer versions of the library read this key, older ones `torch_dtype`.
             "dtype": dtype,
-            "eos_token_id": end,
+            "eos_token_id": eos_token_id,
             "expand": self.expand,
             "hidden_act": "silu",
             "hidden_size": self.hidden_size,
@@ -233,8 +245,9 @@ impl Config {
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "model_type": "mamba",
             "num_hidden_layers": self.num_hidden_layers,
-            "pad_token_id": end,
-            // It was, at initialisation. But asked for here, the library (5.22) scales what it has loaded.
+            "pad_token_id": eos_token_id,
+            // It was, at initialisation. But asked for here, the library (5.22) scales what it has
+            // loaded.
             "rescale_prenorm_residual": false,
             "residual_in_fp32": self.residual_in_fp32,
             "state_size": self.state_size,
@@ -260,7 +273,7 @@ impl Config {
         self.expand * self.hidden_size
     }
 
-    /// How many numbers training learns.
+    /// The number of parameters.
     pub fn parameters(&self) -> usize {
         let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
         let bias = |len: usize, used: bool| if used { len } else { 0 };
@@ -277,17 +290,13 @@ impl Config {
 }
 
 fn expect(
-    key: &'static str,
+    name: &'static str,
     fine: bool,
     found: &dyn ToString,
     expected: &str,
-) -> Result<(), ConfigError> {
-    match fine {
-        true => Ok(()),
-        false => {
-            Err(ConfigError::Value { key, found: found.to_string(), expected: expected.into() })
-        }
-    }
+) -> Result<(), InvalidValue> {
+    let (found, expected) = (found.to_string(), expected.into());
+    if fine { Ok(()) } else { Err(InvalidValue { owner: OWNER, name, found, expected }) }
 }
 
 /// Python writes `Infinity` and `NaN` where JSON knows no such number: make them `null` outside of
@@ -387,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         assert_eq!(error("{}"), "config: model_type is \"\", expected \"mamba\"");
         assert_eq!(
             error(r#"{"model_type": "mamba2"}"#),

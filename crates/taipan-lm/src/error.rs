@@ -1,5 +1,7 @@
 //! The one error type.
 
+use std::fmt::{Debug, Display};
+use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
 use crate::ConfigError;
@@ -17,6 +19,9 @@ pub enum Error {
     /// A `config.json` that describes no model.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A hyper-parameter with a value that it cannot have.
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
     /// The system refused to read or write.
     #[error("{}: {source}", path.display())]
     Io {
@@ -25,27 +30,28 @@ pub enum Error {
         /// What the system says.
         source: std::io::Error,
     },
-    /// A file or a setting that makes no sense.
-    #[error("{place}: {why}")]
+    /// An invalid file, setting or argument.
+    #[error("{subject}: {why}")]
     Invalid {
-        /// The file or the setting.
-        place: String,
+        /// The file, the setting or the function.
+        subject: String,
         /// What was found and what was expected.
         why: String,
     },
 }
 
 impl Error {
-    /// [`Error::Invalid`] of a setting or a file.
-    pub fn invalid(place: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Invalid { place: place.into(), why: why.into() }
+    /// [`Error::Invalid`] of a file, a setting or a function.
+    pub fn invalid(subject: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::Invalid { subject: subject.into(), why: why.into() }
     }
 
     /// The same, with what to do about it.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn with_advice(self, advice: &str) -> Error {
         match self {
-            Error::Invalid { place, why } => {
-                Error::Invalid { place, why: format!("{why}; {advice}") }
+            Error::Invalid { subject, why } => {
+                Error::Invalid { subject, why: format!("{why}; {advice}") }
             }
             Error::Io { path, source } => {
                 Error::invalid(path.display().to_string(), format!("{source}; {advice}"))
@@ -54,8 +60,55 @@ impl Error {
         }
     }
 
-    /// To put the path to what the system says: `.map_err(Error::io(path))`.
+    /// Adds the path to an error of the system: `.map_err(Error::io(path))`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
         move |source| Error::Io { path: path.to_owned(), source }
+    }
+}
+
+/// A field of a [`Config`](crate::Config) or a `Recipe` with a value that it cannot have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{owner}: {name} is {found}, expected {expected}")]
+pub struct InvalidValue {
+    /// What the field belongs to: `config` or `recipe`.
+    pub owner: &'static str,
+    /// The field, as `schedule.peak`.
+    pub name: &'static str,
+    /// Its value.
+    pub found: String,
+    /// The values it can have.
+    pub expected: String,
+}
+
+impl InvalidValue {
+    /// An error unless `value` lies in `range`.
+    ///
+    /// ```
+    /// use taipan_lm::InvalidValue;
+    ///
+    /// InvalidValue::check("recipe", "beta1", 0.9, 0.0..1.0)?;
+    /// let error = InvalidValue::check("recipe", "beta1", 1.0, 0.0..1.0).unwrap_err();
+    /// assert_eq!(error.to_string(), "recipe: beta1 is 1, expected at least 0 and below 1");
+    /// # Ok::<(), InvalidValue>(())
+    /// ```
+    pub fn check<T: PartialOrd + Debug + Display>(
+        owner: &'static str,
+        name: &'static str,
+        value: T,
+        range: impl RangeBounds<T>,
+    ) -> std::result::Result<(), InvalidValue> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let expected = match (range.start_bound(), range.end_bound()) {
+            (Bound::Included(min), Bound::Included(max)) => format!("{min} to {max}"),
+            (Bound::Included(min), Bound::Excluded(max)) => {
+                format!("at least {min} and below {max}")
+            }
+            (Bound::Excluded(min), Bound::Excluded(max)) => format!("above {min} and below {max}"),
+            (Bound::Included(min), Bound::Unbounded) => format!("{min} or more"),
+            (min, max) => format!("{min:?} to {max:?}"),
+        };
+        Err(InvalidValue { owner, name, found: value.to_string(), expected })
     }
 }

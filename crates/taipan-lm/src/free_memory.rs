@@ -1,10 +1,10 @@
-//! The memory that is left, to the machine and to the container that a program runs in.
+//! The free memory of the machine and of the container that a program runs in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The bytes that this program can still have, where the system tells: on Linux. What limits a control group
-/// (version 1 or 2), as that of a container or a batch job, counts.
+/// The bytes that this program can still allocate, if the system reports it: on Linux. What limits
+/// a control group (version 1 or 2), as that of a container or a batch job, counts.
 pub fn free_memory() -> Option<u64> {
     free_below(Path::new("/"))
 }
@@ -35,7 +35,8 @@ enum Version {
 }
 
 impl Group {
-    /// What its limit leaves: pages of files that were read or written are given up before a program is killed.
+    /// What its limit leaves: pages of files that were read or written are given up before a
+    /// program is killed.
     fn free(&self) -> Option<u64> {
         let (limits, usage, files) = match self.version {
             Version::One => (
@@ -83,8 +84,8 @@ fn groups(root: &Path) -> Vec<Group> {
     groups
 }
 
-/// Of a line of `mountinfo`, if it is of groups that limit memory: which version, the group that is mounted, and
-/// where: `30 23 0:26 /group /sys/fs/cgroup rw - cgroup2 cgroup2 rw`.
+/// Of a line of `mountinfo`, if it is of groups that limit memory: which version, the group that is
+/// mounted, and where: `30 23 0:26 /group /sys/fs/cgroup rw - cgroup2 cgroup2 rw`.
 fn mount(line: &str) -> Option<(Version, &str, &str)> {
     let (before, behind) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
@@ -100,7 +101,8 @@ fn mount(line: &str) -> Option<(Version, &str, &str)> {
     }
 }
 
-/// Of a line of `/proc/self/cgroup`, if it is of this version: the group. `4:memory:/group`, `0::/group`.
+/// Of a line of `/proc/self/cgroup`, if it is of this version: the group. `4:memory:/group`,
+/// `0::/group`.
 fn path_of(line: &str, version: Version) -> Option<&str> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);

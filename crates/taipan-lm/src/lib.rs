@@ -1,10 +1,11 @@
-//! Mamba language models (Gu & Dao 2023) in Hugging Face's file formats: the model, text to learn from, and
-//! training that can be stopped at any moment.
+//! Mamba language models (Gu & Dao 2023) in Hugging Face's file formats: the model, training text,
+//! and training that can be interrupted at any moment.
 //!
-//! - [`Config`], [`Preset`]: the shape of a model, as `config.json` describes it or by name. [`Mamba`]: the model, to
-//!   [learn](Mamba::loss) and to [write](Mamba::next) with.
-//! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in an order that follows from a seed.
-//! - `Trainer`: a run of a `Recipe`; its doc has an example in full. `Mamba::from_pretrained` and
+//! - [`Config`], [`Preset`]: the shape of a model, from `config.json` or by name. [`Mamba`]: the
+//!   model, to [train](Mamba::loss) and to [generate](Mamba::next) with.
+//! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
+//!   order that follows from a seed.
+//! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `Mamba::from_pretrained` and
 //!   `Mamba::save_pretrained`: models in Hugging Face's layout. [`safetensors`]: files of tensors.
 //!
 //! What needs a file system is absent on the web.
@@ -28,6 +29,7 @@ mod model;
 mod preset;
 #[cfg(not(target_family = "wasm"))]
 mod pretrained;
+mod random;
 #[cfg(not(target_family = "wasm"))]
 mod recipe;
 pub mod safetensors;
@@ -43,7 +45,7 @@ pub use checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, v
 #[cfg(not(target_family = "wasm"))]
 pub use checksum::checksum;
 pub use config::{Config, ConfigError};
-pub use error::{Error, Result};
+pub use error::{Error, InvalidValue, Result};
 #[cfg(not(target_family = "wasm"))]
 pub use free_memory::free_memory;
 #[cfg(not(target_family = "wasm"))]
@@ -54,4 +56,4 @@ pub use preset::Preset;
 pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 #[cfg(not(target_family = "wasm"))]
-pub use train::{Saved, StepReport, Trainer};
+pub use train::{SaveReport, StepReport, Trainer};

@@ -13,7 +13,7 @@ use crate::{Activations, Config, Recipe, Role};
 /// let recipe = Recipe { batch_size: 8, block_size: 2048, ..Recipe::default() };
 /// let memory = Memory::of_training(&Preset::M130.config(50280), DType::F32, &recipe);
 /// assert_eq!(memory.weights, 4 * 129_135_360);
-/// assert!(memory.total() > 16 << 30, "8 rows of 2048 tokens do not fit a laptop");
+/// assert!(memory.total() > 16 << 30, "8 sequences of 2048 tokens do not fit a laptop");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
@@ -47,17 +47,18 @@ impl Memory {
 
         let stream = if config.residual_in_fp32 { wide } else { small } * d;
         let chunks = recipe.block_size.div_ceil(16) as f64 / recipe.block_size.max(1) as f64;
-        // Per token: the residual stream; its norm; x, before and behind the convolution, z, Δ and y; dt, B and C;
-        // the states before each chunk.
+        // Per token: the residual stream; its norm; x, before and after the convolution, z, Δ and
+        // y; dt, B and C; the states before each chunk.
         let layer = stream + small * (d + 5.0 * inner + r + 2.0 * n) + wide * n * inner * chunks;
-        // The gradients of what a layer computes, of which no more than half are there at a time; and the two ends of the
-        // model.
+        // The gradients of what a layer computes, of which no more than half are there at a time;
+        // and the two ends of the model.
         let work = 5.0 * small * inner + 4.0 * wide * d;
-        let kept = match recipe.activations {
-            Activations::Kept => layers * layer,
+        let saved = match recipe.activations {
+            Activations::Saved => layers * layer,
             Activations::Recomputed => layers * (stream + small * d) + layer,
         };
-        // In the end, when no activations are left, the gradients of the two uses of a tied table and their sum.
+        // In the end, when no activations are left, the gradients of the two uses of a tied table
+        // and their sum.
         let table = config.vocab_size as f64 * d * small;
         let uses = if config.tie_word_embeddings { 2.0 * table } else { 0.0 };
         let tokens = recipe.batch_size as f64 * recipe.block_size as f64;
@@ -68,7 +69,7 @@ impl Memory {
             weights: stored as u64,
             gradients: (stored + sums) as u64,
             optimizer: (moments + masters) as u64,
-            activations: (tokens * (kept + work) + logits).max(uses) as u64,
+            activations: (tokens * (saved + work) + logits).max(uses) as u64,
         }
     }
 

@@ -3,9 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(not(target_family = "wasm"))]
+use taipan::optim::{Curve, Schedule};
+
+#[cfg(not(target_family = "wasm"))]
+use crate::Recipe;
 use crate::{Config, Error};
 
-/// A size of model: two for a laptop, and those of the published checkpoints.
+/// A size of model, with a recipe to train it: two for a laptop, and those of the published
+/// checkpoints.
 ///
 /// ```
 /// use taipan_lm::Preset;
@@ -18,7 +24,7 @@ use crate::{Config, Error};
 pub enum Preset {
     /// Learns something in two minutes on two cores.
     Tiny,
-    /// For an evening.
+    /// Takes an hour or two on a desktop's processor.
     Small,
     /// As `state-spaces/mamba-130m`.
     M130,
@@ -70,6 +76,32 @@ impl Preset {
     }
 }
 
+/// How such a model is trained.
+#[cfg(not(target_family = "wasm"))]
+impl Preset {
+    /// A recipe that suits the size. The learning rates of the published sizes are those of the
+    /// paper's table 12: five times GPT-3's.
+    ///
+    /// ```
+    /// let recipe = taipan_lm::Preset::M130.recipe();
+    /// assert_eq!((recipe.schedule.peak, recipe.tokens()), (3e-3, 32768));
+    /// ```
+    pub fn recipe(self) -> Recipe {
+        let (batch_size, block_size, grad_accum, peak, total) = match self {
+            Preset::Tiny => (8, 256, 1, 3e-3, 1000),
+            Preset::Small => (16, 512, 1, 2e-3, 4000),
+            Preset::M130 => (8, 1024, 4, 3e-3, 20_000),
+            Preset::M370 => (4, 2048, 8, 1.5e-3, 20_000),
+            Preset::M790 => (4, 2048, 8, 1.25e-3, 20_000),
+            Preset::B1_4 => (4, 2048, 8, 1e-3, 20_000),
+            Preset::B2_8 => (4, 2048, 8, 8e-4, 20_000),
+        };
+        let (min, warmup, curve) = (peak / 10.0, total / 20, Curve::Cosine);
+        let schedule = Schedule { peak, min, warmup, total, curve };
+        Recipe { batch_size, block_size, grad_accum, schedule, ..Recipe::default() }
+    }
+}
+
 impl fmt::Display for Preset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.size().0)
@@ -93,7 +125,8 @@ mod tests {
 
     #[test]
     fn sizes_are_the_published_ones() {
-        // The number of parameters of state-spaces/mamba-*, whose vocabulary is 50277, padded to 50280.
+        // The number of parameters of state-spaces/mamba-*, whose vocabulary is 50277, padded to
+        // 50280.
         for (preset, parameters) in [
             (Preset::M130, 129_135_360),
             (Preset::M370, 371_516_416),

@@ -24,21 +24,20 @@ const ORIGINAL_EMBEDDINGS: &str = "backbone.embedding.weight";
 const HEAD: &str = "lm_head.weight";
 
 impl Mamba {
-    /// The model of a directory: `config.json` with `model.safetensors`, or with the files that
-    /// `model.safetensors.index.json` names. Of type `dtype`, or of that which its embeddings are stored in.
+    /// Load the model of a directory: `config.json` with `model.safetensors`, or with the files
+    /// that `model.safetensors.index.json` names. Its dtype is `dtype`, or that of the stored
+    /// embeddings.
     ///
-    /// The embeddings may also have the name of the original code, `backbone.embedding.weight`. A tied model may have a
-    /// head, if it is the same as the embeddings. Any other tensor too much, too few or of another shape is an error.
+    /// The embeddings may also have the name of the original code, `backbone.embedding.weight`. A
+    /// tied model may have a head, if it is the same as the embeddings. Any other tensor that is
+    /// unknown, missing or of another shape is an error.
     pub fn from_pretrained(
         directory: impl AsRef<Path>,
         dtype: Option<DType>,
         device: &Device,
     ) -> Result<Mamba> {
         let directory = directory.as_ref();
-        let path = directory.join("config.json");
-        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-        let place = |error| Error::invalid(path.display().to_string(), format!("{error}"));
-        let config = Config::from_json(&text).map_err(place)?;
+        let config = Config::from_file(directory.join("config.json"))?;
         let files = open(directory)?;
         let invalid = |why: String| Error::invalid(directory.display().to_string(), why);
         let mut tensors = BTreeMap::new();
@@ -71,18 +70,19 @@ impl Mamba {
         }
         match unknown.first() {
             None => Ok(model),
-            Some(name) => Err(invalid(format!("{name} is no tensor of the model"))),
+            Some(name) => Err(invalid(format!("{name} is not a tensor of the model"))),
         }
     }
 
-    /// Write the model and its tokenizer as a directory that Hugging Face's library loads. Each file is
-    /// replaced as a whole.
+    /// Write the model and its tokenizer as a directory that Hugging Face's library loads. Each
+    /// file is replaced as a whole.
     ///
     /// ```
     /// use taipan::{DType, Device};
     /// use taipan_lm::{Mamba, Preset, Tokenizer};
     ///
-    /// # let directory = std::env::temp_dir().join(format!("taipan-pretrained-{}", std::process::id()));
+    /// # let directory = format!("taipan-pretrained-{}", std::process::id());
+    /// # let directory = std::env::temp_dir().join(directory);
     /// let model = Mamba::new(&Preset::Tiny.config(256), DType::F32, 1, &Device::Cpu)?;
     /// model.save_pretrained(&directory, &Tokenizer::bytes())?;
     /// let again = Mamba::from_pretrained(&directory, None, &Device::Cpu)?;
@@ -119,24 +119,24 @@ pub(crate) fn write_files(
     tokenizer: &Tokenizer,
     mut file: impl FnMut(&str, Fill) -> Result<()>,
 ) -> Result<()> {
-    let end = tokenizer.end();
+    let eos_token_id = tokenizer.eos_token_id();
     let generation = json!({
         "_from_model_config": true,
-        "bos_token_id": end,
-        "eos_token_id": end,
-        "pad_token_id": end,
+        "bos_token_id": eos_token_id,
+        "eos_token_id": eos_token_id,
+        "pad_token_id": eos_token_id,
     });
     let mut tokens = json!({
         "clean_up_tokenization_spaces": false,
         "tokenizer_class": "PreTrainedTokenizerFast",
     });
-    if let Some(end) = tokenizer.end_token() {
+    if let Some(eos_token) = tokenizer.eos_token() {
         for key in ["bos_token", "eos_token", "pad_token"] {
-            tokens[key] = end.into();
+            tokens[key] = eos_token.into();
         }
     }
     let texts = [
-        model.config().to_json(model.dtype(), end),
+        model.config().to_json(model.dtype(), eos_token_id),
         format!("{generation:#}\n"),
         format!("{tokens:#}\n"),
         tokenizer.to_json(),
@@ -147,19 +147,20 @@ pub(crate) fn write_files(
     file(MODEL, &|out| out.write_tensors(&stored(model)))
 }
 
-/// A model's parameters as its file has them: consecutive ones of the same stored name are one tensor.
+/// A model's parameters as its file has them: consecutive ones of the same stored name are one
+/// tensor.
 fn stored(model: &Mamba) -> Vec<Stored<'_>> {
     let mut tensors: Vec<Stored> = Vec::new();
     for parameter in model.parameters() {
         match tensors.last_mut().filter(|last| last.name == parameter.stored) {
             Some(last) => {
                 last.shape[0] += parameter.stored_shape[0];
-                last.parts.push(&parameter.tensor);
+                last.tensors.push(&parameter.tensor);
             }
             None => tensors.push(Stored {
                 name: parameter.stored.clone(),
                 shape: parameter.stored_shape.clone(),
-                parts: vec![&parameter.tensor],
+                tensors: vec![&parameter.tensor],
             }),
         }
     }

@@ -1,45 +1,51 @@
-//! How a model is trained.
+//! The hyper-parameters of training.
+
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Activations, Error, Parameter, Result, Role};
+use crate::{Activations, Error, InvalidValue, Parameter, Result, Role};
 
-/// Everything that decides what a run computes, besides the model it begins with and the data.
+/// Its name in errors.
+const OWNER: &str = "recipe";
+
+/// Everything that determines the result of a run, besides the initial model and the data.
 ///
 /// ```
 /// use taipan_lm::Recipe;
 ///
 /// let recipe = Recipe { batch_size: 0, ..Recipe::default() };
-/// assert_eq!(recipe.check().unwrap_err().to_string(), "recipe: batch_size is 0, expected 1 or more");
+/// let error = recipe.check().unwrap_err();
+/// assert_eq!(error.to_string(), "recipe: batch_size is 0, expected 1 or more");
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Rows of a batch.
+    /// Sequences per batch.
     pub batch_size: usize,
-    /// Tokens of a row.
+    /// Tokens per sequence.
     pub block_size: usize,
-    /// Batches of a step: their gradients are added, as if they were one.
+    /// Batches per step: their gradients are accumulated, as if they were one batch.
     pub grad_accum: usize,
     /// The learning rate of every step.
     #[serde(with = "ScheduleFields")]
     pub schedule: Schedule,
-    /// The part of each matrix that a step takes off, times the learning rate.
+    /// AdamW's weight decay, of matrices only.
     pub weight_decay: f64,
-    /// The share of the old mean of gradients in the new one.
+    /// AdamW's decay rate of the mean gradient.
     pub beta1: f64,
-    /// The same for the mean of their squares.
+    /// AdamW's decay rate of the mean squared gradient.
     pub beta2: f64,
-    /// What the root of the mean of squares is increased by.
+    /// What AdamW adds to the denominator.
     pub eps: f64,
-    /// The norm of all gradients that they are scaled down to.
+    /// The global norm that gradients are clipped to.
     pub grad_clip: Option<f64>,
-    /// What the order of the data follows from.
+    /// The seed of the order of the data.
     pub seed: u64,
-    /// Patterns of names of parameters that stay as they are; `*` stands for anything.
+    /// Patterns of names of parameters that are not trained; `*` matches anything.
     pub freeze: Vec<String>,
-    /// What layers keep for backward: memory or time, never the result.
+    /// What layers save for backward: a trade of memory for time, never the result.
     #[serde(with = "ActivationsNames")]
     pub activations: Activations,
 }
@@ -66,7 +72,8 @@ enum CurveNames {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Activations", rename_all = "snake_case")]
 enum ActivationsNames {
-    Kept,
+    #[serde(rename = "kept")]
+    Saved,
     Recomputed,
 }
 
@@ -86,68 +93,45 @@ impl Default for Recipe {
             grad_clip: Some(1.0),
             seed: 0,
             freeze: Vec::new(),
-            activations: Activations::Kept,
+            activations: Activations::Saved,
         }
     }
 }
 
 impl Recipe {
-    /// Tokens of a step.
+    /// Tokens per step.
     pub fn tokens(&self) -> usize {
         self.batch_size * self.block_size * self.grad_accum
     }
 
-    /// An error unless every setting makes sense. It names the setting, what it is and what was expected.
-    pub fn check(&self) -> Result<()> {
-        let expect = |fine: bool, name: &str, found: &dyn ToString, expected: &str| match fine {
-            true => Ok(()),
-            false => {
-                let why = format!("{name} is {}, expected {expected}", found.to_string());
-                Err(Error::invalid("recipe", why))
-            }
-        };
-        let mut tokens = 1usize;
-        for (name, size) in [
-            ("batch_size", self.batch_size),
-            ("block_size", self.block_size),
-            ("grad_accum", self.grad_accum),
-        ] {
-            expect(size > 0, name, &size, "1 or more")?;
-            tokens = tokens.saturating_mul(size);
-        }
-        let most = 1 << 31;
-        expect(
-            tokens <= most,
-            "the number of tokens per step",
-            &tokens,
-            &format!("at most {most}"),
-        )?;
-
+    /// An error unless every field has a value that it can have.
+    pub fn check(&self) -> std::result::Result<(), InvalidValue> {
+        let positive = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
+        let Recipe { batch_size, block_size, grad_accum, .. } = *self;
+        InvalidValue::check(OWNER, "batch_size", batch_size, 1..)?;
+        InvalidValue::check(OWNER, "block_size", block_size, 1..)?;
+        InvalidValue::check(OWNER, "grad_accum", grad_accum, 1..)?;
+        let tokens = batch_size.saturating_mul(block_size).saturating_mul(grad_accum);
+        InvalidValue::check(OWNER, "batch_size × block_size × grad_accum", tokens, 1..=1 << 31)?;
         let Schedule { peak, min, warmup, total, curve } = self.schedule;
-        let positive = |x: f64| x.is_finite() && x > 0.0;
-        let not_negative = |x: f64| x.is_finite() && x >= 0.0;
-        expect(positive(peak), "schedule.peak", &peak, "a number above 0")?;
-        expect(not_negative(min) && min <= peak, "schedule.min", &min, &format!("0 to {peak}"))?;
-        expect(total > 0, "schedule.total", &total, "1 or more")?;
-        expect(warmup <= total, "schedule.warmup", &warmup, &format!("0 to {total}"))?;
+        InvalidValue::check(OWNER, "schedule.peak", peak, positive)?;
+        InvalidValue::check(OWNER, "schedule.min", min, 0.0..=peak)?;
+        // So that the number of a batch does not overflow.
+        InvalidValue::check(OWNER, "schedule.total", total, 1..=1 << 40)?;
+        InvalidValue::check(OWNER, "schedule.warmup", warmup, 0..=total)?;
         if let Curve::StableDecay { decay } = curve {
-            expect(decay <= total, "schedule.decay", &decay, &format!("0 to {total}"))?;
+            InvalidValue::check(OWNER, "schedule.decay", decay, 0..=total - warmup)?;
         }
-        let share = |x: f64| (0.0..1.0).contains(&x);
-        let shares = "at least 0 and less than 1";
-        let decay = self.weight_decay;
-        expect(not_negative(decay), "weight_decay", &decay, "a number not below 0")?;
-        expect(share(self.beta1), "beta1", &self.beta1, shares)?;
-        expect(share(self.beta2), "beta2", &self.beta2, shares)?;
-        expect(positive(self.eps), "eps", &self.eps, "a number above 0")?;
-        match self.grad_clip {
-            Some(clip) => expect(positive(clip), "grad_clip", &clip, "a number above 0 or none"),
-            None => Ok(()),
-        }
+        InvalidValue::check(OWNER, "weight_decay", self.weight_decay, 0.0..f64::INFINITY)?;
+        InvalidValue::check(OWNER, "beta1", self.beta1, 0.0..1.0)?;
+        InvalidValue::check(OWNER, "beta2", self.beta2, 0.0..1.0)?;
+        InvalidValue::check(OWNER, "eps", self.eps, positive)?;
+        self.grad_clip
+            .map_or(Ok(()), |norm| InvalidValue::check(OWNER, "grad_clip", norm, positive))
     }
 
-    /// An error unless a run by `self` can go on by `other`: with a longer or shorter schedule, and with more or
-    /// less memory, but with nothing else.
+    /// An error unless a run of this recipe can be continued with `other`: only the length of the
+    /// schedule and the activations may differ.
     pub(crate) fn check_continuation(&self, other: &Recipe) -> Result<()> {
         let curve = match (self.schedule.curve, other.schedule.curve) {
             (Curve::StableDecay { .. }, Curve::StableDecay { decay }) => {
@@ -169,34 +153,35 @@ impl Recipe {
             None => Ok(()),
             Some((name, value)) => {
                 let why = format!(
-                    "{name} is {}, but the run began with {value}; to go on, only the length of the schedule and \
-                     activations may change",
+                    "{name} is {}, but the run began with {value}; when it is resumed, only the \
+                     length of the schedule and activations may change",
                     after[name]
                 );
-                Err(Error::invalid("recipe", why))
+                Err(Error::invalid(OWNER, why))
             }
         }
     }
 
-    /// Whether a parameter stays as it is.
+    /// Whether a parameter is not trained.
     pub(crate) fn freezes(&self, parameter: &Parameter) -> bool {
-        self.freeze.iter().any(|pattern| fits(pattern, parameter))
+        self.freeze.iter().any(|pattern| matches_parameter(pattern, parameter))
     }
 
-    /// An error unless every pattern of `freeze` fits a parameter.
+    /// An error unless every pattern of `freeze` matches a parameter.
     pub(crate) fn check_freeze(&self, parameters: &[&Parameter]) -> Result<()> {
-        let fits_none =
-            |pattern: &&String| !parameters.iter().any(|parameter| fits(pattern, parameter));
-        match self.freeze.iter().find(fits_none) {
+        let matches_none = |pattern: &&String| {
+            !parameters.iter().any(|parameter| matches_parameter(pattern, parameter))
+        };
+        match self.freeze.iter().find(matches_none) {
             None => Ok(()),
             Some(pattern) => {
                 let (first, last) = (parameters.first(), parameters.last());
                 let names: Vec<_> = first.into_iter().chain(last).map(|p| &*p.name).collect();
                 let why = format!(
-                    "freeze has {pattern:?}, which fits no parameter, expected names like {}",
+                    "freeze has {pattern:?}, which matches no parameter, expected names like {}",
                     names.join(" or ")
                 );
-                Err(Error::invalid("recipe", why))
+                Err(Error::invalid(OWNER, why))
             }
         }
     }
@@ -207,11 +192,11 @@ impl Recipe {
     }
 }
 
-fn fits(pattern: &str, parameter: &Parameter) -> bool {
+fn matches_parameter(pattern: &str, parameter: &Parameter) -> bool {
     matches(pattern, &parameter.stored) || matches(pattern, &parameter.name)
 }
 
-/// Whether `name` is `pattern`, in which `*` stands for anything.
+/// Whether `name` matches `pattern`, in which `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -226,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_whole_names() {
+    fn patterns_match_whole_names() {
         for (pattern, name) in [
             ("a.b", "a.b"),
             ("*", ""),
@@ -243,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_name() {
+    fn invalid_values_are_refused_by_name() {
         let error = |change: fn(&mut Recipe)| {
             let mut recipe = Recipe::default();
             change(&mut recipe);
@@ -255,29 +240,26 @@ mod tests {
             (error(|r| r.grad_accum = 0), "grad_accum is 0, expected 1 or more"),
             (
                 error(|r| r.schedule.peak = f64::NAN),
-                "schedule.peak is NaN, expected a number above 0",
+                "schedule.peak is NaN, expected above 0 and below inf",
             ),
             (error(|r| r.schedule.min = 1.0), "schedule.min is 1, expected 0 to 0.002"),
-            (error(|r| r.schedule.total = 0), "schedule.total is 0, expected 1 or more"),
+            (error(|r| r.schedule.total = 0), "schedule.total is 0, expected 1 to 1099511627776"),
             (error(|r| r.schedule.warmup = 1001), "schedule.warmup is 1001, expected 0 to 1000"),
             (
                 error(|r| r.schedule.curve = Curve::StableDecay { decay: 1001 }),
-                "schedule.decay is 1001, expected 0 to 1000",
+                "schedule.decay is 1001, expected 0 to 950",
             ),
             (
                 error(|r| r.weight_decay = -0.1),
-                "weight_decay is -0.1, expected a number not below 0",
+                "weight_decay is -0.1, expected at least 0 and below inf",
             ),
-            (error(|r| r.beta1 = 1.0), "beta1 is 1, expected at least 0 and less than 1"),
-            (error(|r| r.beta2 = -0.5), "beta2 is -0.5, expected at least 0 and less than 1"),
-            (error(|r| r.eps = 0.0), "eps is 0, expected a number above 0"),
-            (
-                error(|r| r.grad_clip = Some(0.0)),
-                "grad_clip is 0, expected a number above 0 or none",
-            ),
+            (error(|r| r.beta1 = 1.0), "beta1 is 1, expected at least 0 and below 1"),
+            (error(|r| r.beta2 = -0.5), "beta2 is -0.5, expected at least 0 and below 1"),
+            (error(|r| r.eps = 0.0), "eps is 0, expected above 0 and below inf"),
+            (error(|r| r.grad_clip = Some(0.0)), "grad_clip is 0, expected above 0 and below inf"),
             (
                 error(|r| r.batch_size = 1 << 24),
-                "the number of tokens per step is 4294967296, expected at most 2147483648",
+                "batch_size × block_size × grad_accum is 4294967296, expected 1 to 2147483648",
             ),
         ] {
             assert_eq!(found, format!("recipe: {expected}"));
@@ -302,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_goes_on_with_what_decides_its_result() {
+    fn only_what_does_not_change_the_result_may_differ_on_resume() {
         let recipe = Recipe::default();
         let longer = Schedule { total: 2000, ..recipe.schedule };
         let activations = Activations::Recomputed;
@@ -311,8 +293,8 @@ mod tests {
         let other = Recipe { batch_size: 9, ..recipe.clone() };
         assert_eq!(
             recipe.check_continuation(&other).unwrap_err().to_string(),
-            "recipe: batch_size is 9, but the run began with 8; to go on, only the length of the schedule and \
-             activations may change"
+            "recipe: batch_size is 9, but the run began with 8; when it is resumed, only the \
+             length of the schedule and activations may change"
         );
         let warmer = Schedule { peak: 1.0, ..recipe.schedule };
         let other = Recipe { schedule: warmer, ..recipe.clone() };

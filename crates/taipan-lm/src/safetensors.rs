@@ -1,18 +1,22 @@
-//! The file format `safetensors`: named tensors, in three parts.
+//! The file format `safetensors`: named tensors.
 //!
 //! ```text
-//! u64, little-endian      the length of the header, n
-//! n bytes                 JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
-//! the rest                the tensors' bytes, row-major and little-endian, without gaps
+//! u64          the length of the header, n, little-endian
+//! n bytes      JSON: {"name": {"dtype": "F32", "shape": […], "data_offsets": [begin, end]}, …}
+//! the rest     the tensors' bytes, row-major and little-endian, without gaps
 //! ```
 //!
-//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once. Writing gives the
-//! same bytes for the same tensors.
+//! Reading trusts nothing: a file is accepted only if its tensors cover all of its bytes once,
+//! which the crate `safetensors` checks, and if no name and no key of its header is unknown or
+//! comes twice, which that crate lets pass. Writing streams from the device, and gives the same
+//! bytes for the same tensors.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use half::{bf16, f16};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use taipan::{DType, Device, Element, Tensor};
@@ -30,9 +34,9 @@ const MAX_HEADER: u64 = 100_000_000;
 ///
 /// let w = Tensor::new(&[1f32, 2.0, 3.0], &[3], &Device::Cpu)?;
 /// let mut bytes = Vec::new();
-/// let stored = [Stored { name: "w".into(), shape: vec![3, 1], parts: vec![&w] }];
-/// pollster::block_on(write(&stored, |part| {
-///     bytes.extend_from_slice(part);
+/// let stored = [Stored { name: "w".into(), shape: vec![3, 1], tensors: vec![&w] }];
+/// pollster::block_on(write(&stored, |chunk| {
+///     bytes.extend_from_slice(chunk);
 ///     Ok(())
 /// }))?;
 ///
@@ -46,49 +50,28 @@ const MAX_HEADER: u64 = 100_000_000;
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
 pub struct Safetensors<B> {
-    place: String,
+    /// Of the file.
+    name: String,
     bytes: B,
     /// Where the tensors' bytes begin.
     data: usize,
-    tensors: BTreeMap<String, Entry>,
+    tensors: BTreeMap<String, TensorInfo>,
 }
 
-/// What the header says of a tensor.
+/// What the header says of a tensor, and nothing that is not known.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    dtype: Name,
+#[serde(remote = "TensorInfo", deny_unknown_fields)]
+struct Known {
+    dtype: Dtype,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
 }
 
-/// An element type by the format's name for it.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-enum Name {
-    F16,
-    BF16,
-    F32,
-    F64,
-    U32,
-    I64,
-}
-
-impl Name {
-    fn dtype(self) -> DType {
-        match self {
-            Name::F16 => DType::F16,
-            Name::BF16 => DType::BF16,
-            Name::F32 => DType::F32,
-            Name::F64 => DType::F64,
-            Name::U32 => DType::U32,
-            Name::I64 => DType::I64,
-        }
-    }
-}
+#[derive(Deserialize)]
+struct Entry(#[serde(with = "Known")] TensorInfo);
 
 /// The header's tensors: a name that comes twice is an error, which a map alone would hide.
-struct Header(BTreeMap<String, Entry>);
+struct Header(BTreeMap<String, TensorInfo>);
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Header, D::Error> {
@@ -110,8 +93,8 @@ impl<'de> Deserialize<'de> for Header {
                         map.next_value::<BTreeMap<String, String>>()?;
                         continue;
                     }
-                    let entry = map.next_value()?;
-                    if let Some(Entry { .. }) = tensors.insert(name.clone(), entry) {
+                    let Entry(info) = map.next_value()?;
+                    if tensors.insert(name.clone(), info).is_some() {
                         return Err(M::Error::custom(format!("{name} is there twice")));
                     }
                 }
@@ -123,12 +106,12 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 impl<B: AsRef<[u8]>> Safetensors<B> {
-    /// The tensors of a file's bytes; errors begin with `place`.
-    pub fn parse(place: impl Into<String>, bytes: B) -> Result<Self> {
-        let place = place.into();
+    /// The tensors of a file's bytes; errors begin with `name`.
+    pub fn parse(name: impl Into<String>, bytes: B) -> Result<Self> {
+        let name = name.into();
         match header(bytes.as_ref()) {
-            Ok((data, tensors)) => Ok(Safetensors { place, bytes, data, tensors }),
-            Err(why) => Err(Error::invalid(place, why)),
+            Ok((data, tensors)) => Ok(Safetensors { name, bytes, data, tensors }),
+            Err(why) => Err(Error::invalid(name, why)),
         }
     }
 
@@ -139,28 +122,45 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
 
     /// What is stored under a name. That there is nothing is an error.
     pub fn view(&self, name: &str) -> Result<View<'_>> {
-        let Some(entry) = self.tensors.get(name) else {
-            return Err(Error::invalid(&self.place, format!("{name} is missing")));
+        let Some(info) = self.tensors.get(name) else {
+            return Err(Error::invalid(&self.name, format!("{name} is missing")));
         };
-        let (begin, end) = entry.data_offsets;
+        let (begin, end) = info.data_offsets;
         Ok(View {
-            dtype: entry.dtype.dtype(),
-            shape: &entry.shape,
+            dtype: dtype(info.dtype).expect("checked with the header"),
+            shape: &info.shape,
             bytes: &self.bytes.as_ref()[self.data + begin..self.data + end],
         })
     }
 
-    /// A tensor, on the CPU and of the type it is stored in. That it is missing or of another shape is an error.
+    /// A tensor, on the CPU and of the type it is stored in. That it is missing or of another shape
+    /// is an error.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let view = self.view(name)?;
         match view.shape == shape {
             true => view.tensor(),
             false => {
                 let why = format!("{name} is {:?}, expected {shape:?}", view.shape);
-                Err(Error::invalid(&self.place, why))
+                Err(Error::invalid(&self.name, why))
             }
         }
     }
+}
+
+/// Evaluates an expression in which `$T` is the element type of a dtype.
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $result:expr) => {
+        with_element!($dtype, $T => $result; F16 f16, BF16 bf16, F32 f32, F64 f64, U32 u32, I64 i64)
+    };
+    ($dtype:expr, $T:ident => $result:expr; $($name:ident $element:ty),+) => {
+        match $dtype {
+            $(DType::$name => { type $T = $element; $result })+
+            other => {
+                let why = format!("{other} has no name in the format");
+                return Err(Error::invalid("safetensors", why));
+            }
+        }
+    };
 }
 
 /// A tensor of a file.
@@ -177,15 +177,7 @@ pub struct View<'a> {
 impl View<'_> {
     /// The same on the CPU.
     pub fn tensor(&self) -> Result<Tensor> {
-        Ok(match self.dtype {
-            DType::F16 => tensor::<f16>(self),
-            DType::BF16 => tensor::<bf16>(self),
-            DType::F32 => tensor::<f32>(self),
-            DType::F64 => tensor::<f64>(self),
-            DType::U32 => tensor::<u32>(self),
-            DType::I64 => tensor::<i64>(self),
-            other => return Err(unnamed(other)),
-        }?)
+        Ok(with_element!(self.dtype, T => tensor::<T>(self))?)
     }
 }
 
@@ -199,25 +191,21 @@ fn tensor<T: Element>(view: &View) -> taipan::Result<Tensor> {
     }
 }
 
-/// A type of tensors that was added since.
-fn unnamed(dtype: DType) -> Error {
-    Error::invalid("safetensors", format!("{dtype} has no name here"))
-}
-
 #[cfg(not(target_family = "wasm"))]
 impl Safetensors<memmap2::Mmap> {
     /// Map a file into memory: what is not looked at is not read.
     pub fn open(path: &std::path::Path) -> Result<Self> {
         let file = std::fs::File::open(path).map_err(Error::io(path))?;
-        // SAFETY: the bytes may change under a map if another program writes to the file. This crate replaces
-        // files, never writes into them; that others do the same is what every reader of mapped files relies on.
+        // SAFETY: the bytes may change under a map if another program writes to the file. This
+        // crate replaces files, never writes into them; that others do the same is what every
+        // reader of mapped files relies on.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))?;
         Safetensors::parse(path.display().to_string(), map)
     }
 }
 
 /// Where the data begins, and the tensors in it; or what is wrong.
-fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, Entry>), String> {
+fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, TensorInfo>), String> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         return Err(format!("{} bytes found, expected a header's length in 8", bytes.len()));
     };
@@ -230,53 +218,65 @@ fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, Entry>),
     let header: std::result::Result<Header, _> = serde_json::from_slice(json);
     let tensors = header.map_err(|error| format!("the header: {error}"))?.0;
 
-    let mut in_order: Vec<_> = tensors.iter().collect();
-    in_order.sort_by_key(|(_, entry)| entry.data_offsets);
-    let mut covered = 0;
-    for (name, Entry { dtype, shape, data_offsets: (begin, end) }) in in_order {
-        let size = shape.iter().try_fold(dtype.dtype().size(), |size, n| size.checked_mul(*n));
-        let size = size.ok_or_else(|| format!("{name}: {shape:?} is beyond any memory"))?;
-        if *begin != covered || end.checked_sub(*begin) != Some(size) {
-            let expected = format!("{covered}..{}", covered.saturating_add(size));
-            return Err(format!("{name} {shape:?} is at {begin}..{end}, expected {expected}"));
+    for (name, info) in &tensors {
+        if dtype(info.dtype).is_none() {
+            return Err(format!("{name} is of type {}, which is not supported", info.dtype));
         }
-        covered = *end;
     }
-    match covered == data.len() {
+    let mut in_order: Vec<_> = tensors.clone().into_iter().collect();
+    in_order.sort_by_key(|(_, info)| info.data_offsets);
+    let metadata = Metadata::new(None, in_order).map_err(|error| error.to_string())?;
+    let (found, expected) = (data.len(), metadata.data_len());
+    match found == expected {
         true => Ok((8 + json.len(), tensors)),
-        false => Err(format!("{} bytes of tensors found, expected {covered}", data.len())),
+        false => Err(format!("{found} bytes of tensors found, expected {expected}")),
     }
 }
 
-/// A tensor of a file: its name and shape there, and the parts it is made of, one below the other.
+/// The types of tensors here.
+fn dtype(dtype: Dtype) -> Option<DType> {
+    match dtype {
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F64 => Some(DType::F64),
+        Dtype::U32 => Some(DType::U32),
+        Dtype::I64 => Some(DType::I64),
+        _ => None,
+    }
+}
+
+/// A tensor to write: several tensors may be concatenated to one.
 pub struct Stored<'a> {
-    /// By which it is found.
+    /// Its name in the file.
     pub name: String,
     /// Its shape in the file.
     pub shape: Vec<usize>,
-    /// Its elements, all of one type.
-    pub parts: Vec<&'a Tensor>,
+    /// Its elements: these tensors, of one type, concatenated along the first dimension.
+    pub tensors: Vec<&'a Tensor>,
 }
 
 impl Stored<'_> {
-    /// The type of its elements and how many bytes they take, after a check that parts and shape agree.
+    /// The type of its elements and how many bytes they take, after a check that they agree with
+    /// the shape.
     fn layout(&self) -> Result<(DType, usize)> {
-        let len: usize = self.parts.iter().map(|part| part.len()).sum();
-        let dtype = self.parts.first().map_or(DType::F32, |part| part.dtype());
+        let len: usize = self.tensors.iter().map(|tensor| tensor.len()).sum();
+        let dtype = self.tensors.first().map_or(DType::F32, |tensor| tensor.dtype());
         let fits = len == self.shape.iter().product::<usize>()
-            && self.parts.iter().all(|part| part.dtype() == dtype);
+            && self.tensors.iter().all(|tensor| tensor.dtype() == dtype);
         match fits {
             true => Ok((dtype, len * dtype.size())),
             false => {
-                let found: Vec<_> = self.parts.iter().map(|p| (p.shape(), p.dtype())).collect();
-                let why = format!("parts {found:?}, expected one type and {:?}", self.shape);
+                let found: Vec<_> = self.tensors.iter().map(|t| (t.shape(), t.dtype())).collect();
+                let why = format!("tensors {found:?}, expected one type and {:?}", self.shape);
                 Err(Error::invalid(&self.name, why))
             }
         }
     }
 }
 
-/// Hand a file of these tensors, in this order, to `out`, piece by piece; only one tensor is read at a time.
+/// Write a file of these tensors, in this order, to `out`, chunk by chunk; only one tensor is read
+/// from its device at a time.
 pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut header = String::from(r#"{"__metadata__":{"format":"pt"}"#);
     let mut begin = 0;
@@ -294,18 +294,8 @@ pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<
     header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
     out(&(header.len() as u64).to_le_bytes())?;
     out(header.as_bytes())?;
-    for part in tensors.iter().flat_map(|tensor| &tensor.parts) {
-        match part.dtype() {
-            DType::F16 => out(bytemuck::cast_slice(&part.read::<f16>().await?))?,
-            DType::BF16 => out(bytemuck::cast_slice(&part.read::<bf16>().await?))?,
-            DType::F32 => out(bytemuck::cast_slice(&part.read::<f32>().await?))?,
-            DType::F64 => out(bytemuck::cast_slice(&part.read::<f64>().await?))?,
-            DType::U32 => out(bytemuck::cast_slice(&part.read::<u32>().await?))?,
-            DType::I64 => out(bytemuck::cast_slice(&part.read::<i64>().await?))?,
-            other => {
-                return Err(Error::invalid("safetensors", format!("{other} has no name here")));
-            }
-        }
+    for tensor in tensors.iter().flat_map(|stored| &stored.tensors) {
+        with_element!(tensor.dtype(), T => out(bytemuck::cast_slice(&tensor.read::<T>().await?))?);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Training a model, with checkpoints from which it goes on as if it had never stopped.
+//! Training a model, with checkpoints from which a run resumes to the bit.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,19 @@ use serde_json::{Map, Value};
 use taipan::optim::{AdamW, AdamWOptions, Group, LossScale};
 use taipan::{DType, Device, Tensor, no_grad};
 
-use crate::checkpoint::{Checkpoint, Evaluation, Progress, STATE, checkpoints, prune, sweep};
+use crate::checkpoint::{
+    Checkpoint, Evaluation, OPTIMIZER, TrainerJson, checkpoints, prune, remove_temporary,
+};
 use crate::data::{Dataset, Order};
 use crate::pretrained::{TOKENIZER, write_model};
 use crate::safetensors::{Safetensors, Stored};
 use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Tokenizer};
 
-/// A run: a model, the data it learns from, and the recipe.
+/// A run: a model, its training data, and the recipe.
 ///
-/// What a step does follows from these and the number of the step, on one kind of device to the bit. A run that was
-/// [saved](Trainer::save) and [resumed](Trainer::resume) writes the same checkpoints as one that was not
-/// interrupted.
+/// These and the number of a step determine its result, on one kind of device to the bit. A run
+/// that was [saved](Trainer::save) and [resumed](Trainer::resume) writes the same checkpoints as
+/// one that was not interrupted.
 ///
 /// ```
 /// use taipan::{DType, Device};
@@ -24,9 +26,11 @@ use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Tokenizer};
 /// use taipan_lm::{Mamba, Preset, Recipe, Tokenizer, Trainer};
 ///
 /// # let run = std::env::temp_dir().join(format!("taipan-trainer-{}", std::process::id()));
-/// # let config = taipan_lm::Config { hidden_size: 16, num_hidden_layers: 1, ..Preset::Tiny.config(256) };
+/// # let tiny = Preset::Tiny.config(256);
+/// # let config = taipan_lm::Config { hidden_size: 16, num_hidden_layers: 1, ..tiny };
 /// # std::fs::create_dir_all(&run).unwrap();
-/// let texts = Sources::texts([("a rhyme", "one two three four five, once I caught a fish alive")]);
+/// let rhyme = "one two three four five, once I caught a fish alive";
+/// let texts = Sources::texts([("a rhyme", rhyme)]);
 /// let tokenizer = Tokenizer::bytes();
 /// let data = Dataset::build(&run.join("data"), &texts, &tokenizer, &Split::default())?;
 /// # let _ = stringify!(
@@ -54,28 +58,28 @@ pub struct Trainer {
     recipe: Recipe,
     adamw: AdamW,
     steps_done: u64,
-    /// Of the model as it is.
+    /// Of the current model.
     evaluation: Option<Evaluation>,
     /// The checkpoint that was last written or read.
     checkpoint: Option<PathBuf>,
-    /// Kept with every checkpoint, for the program that trains to find again when it resumes: what it was told,
-    /// what it has yet to log. It decides nothing here.
+    /// Saved with every checkpoint, for the program that trains to find again when it resumes: its
+    /// settings, what it has yet to log. The trainer does not use it.
     pub notes: Map<String, Value>,
 }
 
-/// What [`Trainer::save`] did.
+/// The result of [`Trainer::save`].
 #[derive(Debug)]
-pub struct Saved {
-    /// The checkpoint, which is whole and on the disk.
+pub struct SaveReport {
+    /// The checkpoint, which is complete and on the disk.
     pub checkpoint: PathBuf,
-    /// Of older checkpoints, what could not be read or removed. They are as they were.
+    /// Of older checkpoints, those that could not be read or removed. They are unchanged.
     pub problems: Vec<Error>,
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
-    /// Which it was; the first one is 1.
+    /// Its number; the first one is 1.
     pub step: u64,
     /// The mean of `−ln p(token)` over its tokens, before the update.
     pub loss: f64,
@@ -85,14 +89,14 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// Steps of the run, this one included, that changed nothing since the norm was not finite.
     pub skipped: u64,
-    /// What the next loss is multiplied by before backward.
+    /// The factor of the next loss before backward.
     pub loss_scale: f64,
-    /// Tokens it learned from.
+    /// Tokens it trained on.
     pub tokens: usize,
 }
 
 impl Trainer {
-    /// A run that begins with `model`: one of random weights, or one to be tuned.
+    /// A run that begins with `model`: one with random weights, or one to be fine-tuned.
     pub fn new(
         model: Mamba,
         dataset: Dataset,
@@ -101,11 +105,11 @@ impl Trainer {
     ) -> Result<Trainer> {
         recipe.check()?;
         dataset.check(recipe.block_size)?;
-        let rows = model.config().vocab_size;
+        let known = model.config().vocab_size;
         for (name, size) in [("data", dataset.vocab_size()), ("tokenizer", tokenizer.vocab_size())]
         {
-            if size > rows {
-                let why = format!("a vocabulary of {size}, expected at most the model's, {rows}");
+            if size > known {
+                let why = format!("a vocabulary of {size}, expected at most the model's, {known}");
                 return Err(Error::invalid(name, why));
             }
         }
@@ -153,25 +157,26 @@ impl Trainer {
         })
     }
 
-    /// Go on from the last checkpoint in the directory of a run; [`checkpoint`](Trainer::checkpoint) tells which
-    /// one it is. Its files must have the checksums that they were written with. If one is missing or damaged, that
-    /// is an error which says what to do.
+    /// Resume a run from the last checkpoint in its directory; [`checkpoint`](Trainer::checkpoint)
+    /// says which. Its files must have the checksums that they were written with. If one is missing
+    /// or damaged, the error says what to do.
     ///
-    /// `change` may give the recipe a schedule of another length, or other [`activations`](Recipe::activations).
-    /// Anything else would be another run and is refused, as are other data.
+    /// `change` may give the recipe a schedule of another length, or other
+    /// [`activations`](Recipe::activations). Anything else would be another run and is refused, as
+    /// is other data.
     pub fn resume(
         run: &Path,
         dataset: Dataset,
         device: &Device,
         change: impl FnOnce(&mut Recipe),
     ) -> Result<Trainer> {
-        sweep(run)?;
+        remove_temporary(run)?;
         let mut all = checkpoints(run)?;
         let Some((_, path)) = all.pop() else {
-            let why = "no checkpoint found, expected one to go on from";
+            let why = "no checkpoint found, expected one to resume from";
             return Err(Error::invalid(run.display().to_string(), why));
         };
-        let progress = Progress::verify(&path).map_err(|error| {
+        let stored = TrainerJson::verify(&path).map_err(|error| {
             let advice = match all.last() {
                 Some((_, before)) => {
                     let (path, before) = (path.display(), before.display());
@@ -181,39 +186,39 @@ impl Trainer {
             };
             error.with_advice(&advice)
         })?;
-        let (found, expected) = (dataset.fingerprint(), &progress.data);
+        let (found, expected) = (dataset.fingerprint(), &stored.data);
         if found != expected {
             let why = format!("the fingerprint is {found}, but the run began with {expected}");
             return Err(Error::invalid("data", why));
         }
-        let mut recipe = progress.recipe.clone();
+        let mut recipe = stored.recipe.clone();
         change(&mut recipe);
-        progress.recipe.check_continuation(&recipe)?;
+        stored.recipe.check_continuation(&recipe)?;
 
         let model = Mamba::from_pretrained(&path, None, device)?;
         let tokenizer = Tokenizer::from_file(path.join(TOKENIZER))?;
         let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-        let file = Safetensors::open(&path.join(STATE))?;
+        let file = Safetensors::open(&path.join(OPTIMIZER))?;
         let state: Vec<(String, Tensor)> = file
             .names()
             .map(|name| Ok((name.to_owned(), file.view(name)?.tensor()?)))
             .collect::<Result<_>>()?;
         trainer.adamw.load_state(&state).map_err(|error| {
-            Error::invalid(path.join(STATE).display().to_string(), error.to_string())
+            Error::invalid(path.join(OPTIMIZER).display().to_string(), error.to_string())
         })?;
-        trainer.steps_done = progress.step;
-        trainer.evaluation = progress.evaluation;
+        trainer.steps_done = stored.step;
+        trainer.evaluation = stored.evaluation;
         trainer.checkpoint = Some(path);
-        trainer.notes = progress.notes;
+        trainer.notes = stored.notes;
         Ok(trainer)
     }
 
-    /// Learn from the next batches. A loss that is not finite is an error, unless it is one of f16 that a smaller
-    /// loss scale, from now on, may prevent.
+    /// Train on the next batches. A loss that is not finite is an error, except in f16, where a
+    /// smaller loss scale may prevent it from now on.
     pub async fn step(&mut self) -> Result<StepReport> {
         let (step, accum) = (self.steps_done, self.recipe.grad_accum as u64);
-        let Recipe { seed, batch_size: rows, block_size: len, .. } = self.recipe;
-        let order = Order { seed, rows, len };
+        let Recipe { seed, batch_size, block_size, .. } = self.recipe;
+        let order = Order { seed, batch_size, block_size };
         let batches = (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i));
         let batches = batches.collect::<Result<Vec<Batch>>>()?;
         let (loss, grads) = self.gradients(&batches)?;
@@ -270,7 +275,7 @@ impl Trainer {
         }
         sum.ok_or_else(|| {
             let step = format!("step {}", self.steps_done + 1);
-            Error::invalid(step, "nothing to predict in its batches")
+            Error::invalid(step, "no targets in its batches")
         })
     }
 
@@ -303,61 +308,61 @@ impl Trainer {
         Ok(evaluation)
     }
 
-    /// Write `checkpoint-<step>` to the directory of the run, which must be there, and then remove older ones but the last `keep` and
-    /// that of the best evaluation. Whenever this is stopped, whatever fails: every checkpoint in the directory is
-    /// whole.
+    /// Write `checkpoint-<step>` to the directory of the run, which must exist, and then remove all
+    /// older ones but the last `keep` and that of the best evaluation. Whenever this is stopped,
+    /// whatever fails: every checkpoint in the directory is complete.
     ///
     /// A step that was saved before is not written again, except for an evaluation since then.
-    pub fn save(&mut self, run: &Path, keep: usize) -> Result<Saved> {
+    pub fn save(&mut self, run: &Path, keep: usize) -> Result<SaveReport> {
         if keep == 0 {
             return Err(Error::invalid("keep", "0 found, expected 1 or more checkpoints"));
         }
-        let mut problems: Vec<Error> = sweep(run).err().into_iter().collect();
+        let mut problems: Vec<Error> = remove_temporary(run).err().into_iter().collect();
         let state = self.adamw.state();
         let state: Vec<Stored> = state
             .iter()
             .map(|(name, tensor)| Stored {
                 name: name.clone(),
                 shape: tensor.shape().to_vec(),
-                parts: vec![tensor],
+                tensors: vec![tensor],
             })
             .collect();
         let fingerprint = self.dataset.fingerprint();
-        let mut progress = Progress::new(&self.recipe, self.steps_done, fingerprint);
-        progress.evaluation = self.evaluation;
-        progress.notes = self.notes.clone();
+        let mut trainer_json = TrainerJson::new(&self.recipe, self.steps_done, fingerprint);
+        trainer_json.evaluation = self.evaluation;
+        trainer_json.notes = self.notes.clone();
         let (model, tokenizer) = (&self.model, &self.tokenizer);
-        let checkpoint = Checkpoint { progress, model, tokenizer, state: &state };
-        let place = checkpoint.place(run);
-        match self.checkpoint.as_ref() == Some(&place) && place.exists() {
-            true => checkpoint.rewrite_progress(run)?,
+        let checkpoint = Checkpoint { trainer_json, model, tokenizer, optimizer: &state };
+        let path = checkpoint.path(run);
+        match self.checkpoint.as_ref() == Some(&path) && path.exists() {
+            true => checkpoint.rewrite_trainer_json(run)?,
             false => checkpoint.write(run)?,
         }
-        self.checkpoint = Some(place.clone());
+        self.checkpoint = Some(path.clone());
         match prune(run, keep) {
             Ok(errors) => problems.extend(errors),
             Err(error) => problems.push(error),
         }
-        Ok(Saved { checkpoint: place, problems })
+        Ok(SaveReport { checkpoint: path, problems })
     }
 
-    /// Write the model as it is to a directory, which must be there, for Hugging Face's library and others: see
-    /// [`Mamba::save_pretrained`].
+    /// Write the current model to a directory, which must exist, for Hugging Face's library and
+    /// others: see [`Mamba::save_pretrained`].
     pub fn export(&self, directory: &Path) -> Result<()> {
         write_model(&self.model, &self.tokenizer, directory)
     }
 
-    /// The model as it is.
+    /// The current model.
     pub fn model(&self) -> &Mamba {
         &self.model
     }
 
-    /// What the model learns from.
+    /// The training data.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }
 
-    /// The tokenizer that text was read with.
+    /// The tokenizer of the data.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
@@ -367,12 +372,12 @@ impl Trainer {
         &self.recipe
     }
 
-    /// How many steps the model is trained for so far.
+    /// Steps done so far.
     pub fn steps_done(&self) -> u64 {
         self.steps_done
     }
 
-    /// The checkpoint that was written last, or gone on from.
+    /// The checkpoint that was last written, or resumed from.
     pub fn checkpoint(&self) -> Option<&Path> {
         self.checkpoint.as_deref()
     }

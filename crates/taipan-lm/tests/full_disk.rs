@@ -1,4 +1,5 @@
-//! A disk that is full, in a process of its own: the limit on the size of files is that of all its threads.
+//! A disk that is full, in a process of its own: the limit on the size of files is that of all its
+//! threads.
 #![cfg(target_os = "linux")]
 
 #[path = "train/harness.rs"]
@@ -9,8 +10,8 @@ use harness::{Run, files, steps};
 /// Let files have at most this many bytes. What goes beyond is an error, as it is on a full disk.
 fn limit_files(bytes: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: plain calls with a pointer to a struct that outlives them; without the handler the signal would end
-    // the process.
+    // SAFETY: plain calls with a pointer to a struct that outlives them; without the handler the
+    // signal would end the process.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         assert_eq!(libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit), 0);

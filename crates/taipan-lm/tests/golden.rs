@@ -1,4 +1,5 @@
-//! Whole models against transformers' MambaForCausalLM: golden/make.py made the files and the values.
+//! Whole models against transformers' MambaForCausalLM: golden/make.py made the files and the
+//! values.
 
 #[path = "../../taipan/tests/harness/devices.rs"]
 mod devices;
@@ -31,16 +32,16 @@ fn model(name: &str, dtype: DType, device: &Device) -> Mamba {
 }
 
 /// Rows of `length + 1` ids: each but the last, and each but the first to predict.
-fn batch(rows: usize, length: usize, ids: &[u32]) -> Batch {
+fn batch(batch_size: usize, length: usize, ids: &[u32]) -> Batch {
     let rows_of = |from: usize| {
         ids.chunks(length + 1).flat_map(|row| row[from..from + length].to_vec()).collect()
     };
     Batch {
-        rows,
-        len: length,
+        batch_size,
+        block_size: length,
         ids: rows_of(0),
         targets: rows_of(1),
-        starts: vec![0; rows * length],
+        seq_start: vec![0; batch_size * length],
     }
 }
 
@@ -158,7 +159,8 @@ fn every_option_gives_the_values_and_gradients_of_transformers() {
             let what = format!("{dtype} on {}", device.name());
             close(loss.item().unwrap(), golden.loss, tolerance, &format!("loss, {what}"));
 
-            let ids = Tensor::new(&batch.ids, &[batch.rows, batch.len], &device).unwrap();
+            let ids =
+                Tensor::new(&batch.ids, &[batch.batch_size, batch.block_size], &device).unwrap();
             let logits = read(&model.next(&ids, None).unwrap().0);
             let scale = golden.last_logits.iter().fold(0f64, |most, x| most.max(x.abs()));
             for (found, expected) in logits.iter().zip(&golden.last_logits) {

@@ -50,20 +50,22 @@ fn a_run_takes_what_was_estimated() {
     let short = Config { num_hidden_layers: 2, ..tiny.clone() };
     let wide = Config { num_hidden_layers: 2, ..Preset::Small.config(50000) };
     let (f32, bf16) = (DType::F32, DType::BF16);
-    let (kept, recomputed) = (Activations::Kept, Activations::Recomputed);
-    // From the smaller to the larger, since buffers of an earlier run may still wait for others of their size.
-    for (config, dtype, [rows, len, accum], activations) in [
-        (short, f32, [2, 128, 1], kept),
-        (tiny.clone(), bf16, [4, 256, 1], kept),
+    let (saved, recomputed) = (Activations::Saved, Activations::Recomputed);
+    // From the smaller to the larger, since buffers of an earlier run may still wait for others of
+    // their size.
+    for (config, dtype, [batch_size, block_size, grad_accum], activations) in [
+        (short, f32, [2, 128, 1], saved),
+        (tiny.clone(), bf16, [4, 256, 1], saved),
         (tiny.clone(), f32, [8, 256, 1], recomputed),
-        (tiny, f32, [8, 256, 2], kept),
-        (wide, f32, [1, 64, 1], kept),
+        (tiny, f32, [8, 256, 2], saved),
+        (wide, f32, [1, 64, 1], saved),
     ] {
         let mut small = Run { config, dtype, ..Run::new() };
-        let (batch_size, block_size, grad_accum) = (rows, len, accum);
         small.recipe = Recipe { batch_size, block_size, grad_accum, activations, ..small.recipe };
         let (taken, estimate) = run(small);
-        println!("{dtype}, {rows}×{len}, {activations:?}: {taken} of an estimate of {estimate}");
+        println!(
+            "{dtype}, {batch_size}×{block_size}, {activations:?}: {taken}, estimated {estimate}"
+        );
         assert!(taken <= estimate, "{taken} taken, {estimate} estimated");
         assert!(estimate <= taken * 3 / 2, "{taken} taken, {estimate} estimated");
     }

@@ -24,14 +24,14 @@ fn tokens(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| (i * i * 7 + i * 3 + 1) % 23).collect()
 }
 
-fn batch(ids: &[u32], starts: &[usize]) -> Batch {
+fn batch(ids: &[u32], documents: &[usize]) -> Batch {
     let len = ids.len() - 1;
     Batch {
-        rows: 1,
-        len,
+        batch_size: 1,
+        block_size: len,
         ids: ids[..len].to_vec(),
         targets: ids[1..].to_vec(),
-        starts: (0..len).map(|i| starts.contains(&i) as u32).collect(),
+        seq_start: (0..len).map(|i| documents.contains(&i) as u32).collect(),
     }
 }
 
@@ -69,8 +69,8 @@ fn sequences_of_a_batch_do_not_meet() {
     let (first, second) = (tokens(12), tokens(30)[12..24].to_vec());
     for device in devices() {
         let model = Mamba::new(&config(), DType::F32, 1, &device).unwrap();
-        let next = |ids: &[u32], rows: usize| {
-            let ids = Tensor::new(ids, &[rows, 12], &device).unwrap();
+        let next = |ids: &[u32], batch_size: usize| {
+            let ids = Tensor::new(ids, &[batch_size, 12], &device).unwrap();
             read(&model.next(&ids, None).unwrap().0)
         };
         let both = next(&[first.clone(), second.clone()].concat(), 2);
@@ -230,11 +230,11 @@ fn wrong_input_is_an_error() {
         model.next(&ids, None).unwrap_err().to_string()
     };
     assert_eq!(error(&[1, 2], &[2]), "next: ids are [2], expected [b, l]");
-    assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected a token at least");
+    assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected at least one token");
     assert_eq!(error(&[1, 23], &[1, 2]), "embedding: id 23 at position 1, expected less than 23");
     let short = Batch { ids: vec![1, 2, 3], ..batch(&tokens(9), &[]) };
     let error = model.loss(&short).unwrap_err().to_string();
     assert_eq!(error, "tensor: 3 values found, expected 8 for [1, 8]");
     let error = Mamba::new(&config(), DType::U32, 1, &Device::Cpu).unwrap_err().to_string();
-    assert_eq!(error, "model: the type is u32, expected a float");
+    assert_eq!(error, "model: the dtype is u32, expected a float");
 }

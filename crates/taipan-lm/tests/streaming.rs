@@ -65,7 +65,7 @@ fn memory_does_not_grow_with_the_corpus() {
     let (data, all) = (data.unwrap(), 36 * MIB as u64);
     assert_eq!((data.bytes(), data.train_tokens() + data.held_out_tokens()), (all, all + 2));
     let (batch, held) =
-        peak(|| data.batch(&Order { seed: 0, rows: 8, len: 256 }, 1 << 40).unwrap());
+        peak(|| data.batch(&Order { seed: 0, batch_size: 8, block_size: 256 }, 1 << 40).unwrap());
     assert!(batch.ids.len() == 2048 && held < MIB, "{held} bytes held for a batch");
 
     let bpe = Tokenizer::train_bpe(&Sources::texts([("line", line.repeat(100))]), 270).unwrap();

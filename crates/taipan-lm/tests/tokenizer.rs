@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use taipan_lm::Tokenizer;
 use taipan_lm::data::Sources;
 
-/// Every byte that UTF-8 has, characters of one to four bytes, and what other tokenizers treat as special.
+/// Every byte that UTF-8 has, characters of one to four bytes, and what other tokenizers treat as
+/// special.
 fn all_kinds_of_text() -> Vec<String> {
     let all: String =
         (0..0x800).chain((0x800..0x11_0000).step_by(0x333)).filter_map(char::from_u32).collect();
@@ -70,13 +71,16 @@ fn bytes_are_known_again() {
     let theirs = hugging_face(&Tokenizer::bytes());
     for json in [Tokenizer::bytes().to_json(), theirs.to_string(true).unwrap()] {
         let again = Tokenizer::from_json(&json).unwrap();
-        assert_eq!((again.end(), again.end_token(), again.vocab_size()), (Some(0), None, 256));
+        assert_eq!(
+            (again.eos_token_id(), again.eos_token(), again.vocab_size()),
+            (Some(0), None, 256)
+        );
     }
     // Almost bytes.
     let prefixed =
         Tokenizer::bytes().to_json().replace("prefix_space\":false", "prefix_space\":true");
     let prefixed = Tokenizer::from_json(&prefixed).unwrap();
-    assert_eq!((prefixed.end(), prefixed.encode("a").unwrap()), (None, vec![32, 97]));
+    assert_eq!((prefixed.eos_token_id(), prefixed.encode("a").unwrap()), (None, vec![32, 97]));
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn a_trained_tokenizer_reads_back_everything() {
     let bpe = Tokenizer::train_bpe(&rhymes(), 280).unwrap();
     let theirs = hugging_face(&bpe);
     assert_eq!((bpe.vocab_size(), theirs.get_vocab_size(true)), (280, 280));
-    assert_eq!((bpe.end(), bpe.end_token()), (Some(0), Some("<|endoftext|>")));
+    assert_eq!((bpe.eos_token_id(), bpe.eos_token()), (Some(0), Some("<|endoftext|>")));
     assert_eq!(theirs.id_to_token(0).unwrap(), "<|endoftext|>");
     for text in all_kinds_of_text() {
         let ids = bpe.encode(&text).unwrap();
@@ -99,8 +103,9 @@ fn a_trained_tokenizer_reads_back_everything() {
 
 #[test]
 fn training_joins_the_most_frequent_pairs() {
-    // The words are " the" and " ct", four times each, and "the". Of pairs as frequent as each other, that with
-    // the smaller ids is joined first; a token that was made later has a larger one.
+    // The words are " the" and " ct", four times each, and "the". Of pairs as frequent as each
+    // other, that with the smaller ids is joined first; a token that was made later has a larger
+    // one.
     let sources = Sources::texts([("a", "the the the the the ct ct ct ct")]);
     let bpe = Tokenizer::train_bpe(&sources, 262).unwrap();
     let json: serde_json::Value = serde_json::from_str(&bpe.to_json()).unwrap();
@@ -159,7 +164,8 @@ fn a_size_that_cannot_be_is_an_error() {
 fn of_words(vocab: &str, more: &str) -> String {
     let model = format!(r#"{{"type": "WordLevel", "unk_token": "?", "vocab": {{{vocab}}}}}"#);
     format!(
-        r#"{{"version": "1.0", {more} "pre_tokenizer": {{"type": "Whitespace"}}, "model": {model}}}"#
+        r#"{{"version": "1.0", {more} "pre_tokenizer": {{"type": "Whitespace"}},
+            "model": {model}}}"#
     )
 }
 
@@ -170,11 +176,11 @@ fn a_tokenizer_file_is_read() {
     fs::write(&path, &json).unwrap();
     let tokenizer = Tokenizer::from_file(&path).unwrap();
     assert_eq!(tokenizer.encode("the cat dog").unwrap(), [7, 1, 0]);
-    assert_eq!((tokenizer.vocab_size(), tokenizer.end()), (8, None));
+    assert_eq!((tokenizer.vocab_size(), tokenizer.eos_token_id()), (8, None));
     assert_eq!(tokenizer.to_json(), json, "as it was");
     fs::write(&path, "{").unwrap();
     let shown = path.display();
-    assert!(error(Tokenizer::from_file(&path)).starts_with(&format!("{shown}: no JSON: EOF")));
+    assert!(error(Tokenizer::from_file(&path)).starts_with(&format!("{shown}: not JSON: EOF")));
     fs::write(&path, r#"{"model": {"type": "Magic"}}"#).unwrap();
     assert!(error(Tokenizer::from_file(&path)).starts_with(&format!("{shown}: ")));
     fs::write(&path, of_words("", "")).unwrap();
@@ -193,14 +199,16 @@ fn the_end_of_a_document_is_found_by_its_usual_names() {
         (r#""?": 0, "eos": 9"#, None),
     ] {
         let tokenizer = Tokenizer::from_json(&of_words(vocab, "")).unwrap();
-        assert_eq!(tokenizer.end_token().zip(tokenizer.end()), end);
+        assert_eq!(tokenizer.eos_token().zip(tokenizer.eos_token_id()), end);
     }
 }
 
 #[test]
 fn nothing_is_cut_off_padded_or_added_to_a_text() {
-    let more = r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
-        "padding": {"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+    let more = r#""truncation": {"direction": "Right", "max_length": 2,
+            "strategy": "LongestFirst", "stride": 0},
+        "padding": {"strategy": {"Fixed": 9}, "direction": "Right",
+            "pad_to_multiple_of": null, "pad_id": 0,
                     "pad_type_id": 0, "pad_token": "?"},
         "post_processor": {"type": "BertProcessing", "sep": ["a", 1], "cls": ["a", 1]},"#;
     let json = of_words(r#""?": 0, "a": 1, "b": 2"#, more);
@@ -259,7 +267,8 @@ proptest! {
     fn any_text_survives_a_round_trip(text in any::<String>()) {
         let bpe = Tokenizer::train_bpe(&rhymes(), 280).unwrap();
         for tokenizer in [Tokenizer::bytes(), bpe] {
-            prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text).unwrap()).unwrap(), text.clone());
+            let decoded = tokenizer.decode(&tokenizer.encode(&text).unwrap()).unwrap();
+            prop_assert_eq!(decoded, text.clone());
         }
     }
 }

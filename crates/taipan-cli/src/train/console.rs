@@ -1,5 +1,6 @@
-//! What a run tells people. It never fails and, while the model learns, never waits: a terminal that is gone or
-//! stopped by Ctrl-S, a pipe that nobody reads and a log on a full disk do not concern the training.
+//! The output of a run. It never fails and, during training, never blocks: a terminal that is
+//! closed or stopped by Ctrl-S, a pipe that nobody reads and a log on a full disk do not affect the
+//! training.
 
 use std::io::{ErrorKind, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -7,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Texts that wait for a slow reader; more are dropped.
-const WAITING: usize = 1000;
-/// How long a non-blocking output that is full is tried before a text is dropped.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Texts that are queued for a slow reader; more are dropped.
+const QUEUE: usize = 1000;
+/// How long a full, non-blocking output is retried before a text is dropped.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Standard output, written by a thread of its own.
 pub struct Console {
@@ -22,32 +23,32 @@ pub struct Console {
 
 impl Console {
     pub fn new() -> Console {
-        let (texts, waiting) = sync_channel(WAITING);
+        let (texts, queued) = sync_channel(QUEUE);
         let failure = Arc::new(Mutex::new(None));
-        let told = failure.clone();
-        let writer = std::thread::spawn(move || write_all(&waiting, &told));
+        let shared = failure.clone();
+        let writer = std::thread::spawn(move || write_all(&queued, &shared));
         Console { texts: Some(texts), writer: Some(writer), failure }
     }
 
-    /// Show a text, or drop it if too many are waiting.
-    pub fn offer(&self, text: String) {
+    /// Print a text, or drop it if the queue is full.
+    pub fn try_print(&self, text: String) {
         if let Some(texts) = &self.texts
             && texts.try_send(text).is_err()
         {
-            note(&self.failure, "nobody reads it");
+            record(&self.failure, "nobody reads it");
         }
     }
 
-    /// Show a text, and wait if too many are waiting.
+    /// Print a text, and wait while the queue is full.
     pub fn print(&self, text: &str) {
         if let Some(texts) = &self.texts
             && texts.send(text.to_owned()).is_err()
         {
-            note(&self.failure, "its thread has ended");
+            record(&self.failure, "its thread has ended");
         }
     }
 
-    /// What went wrong since the last call.
+    /// The first failure since the last call.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().expect("nobody panics with it").take()
     }
@@ -63,20 +64,20 @@ impl Drop for Console {
     }
 }
 
-/// Remember what went wrong first.
-fn note(failure: &Mutex<Option<String>>, why: &str) {
+/// Record a failure, if it is the first.
+fn record(failure: &Mutex<Option<String>>, why: &str) {
     let mut failure = failure.lock().expect("nobody panics with it");
     failure.get_or_insert_with(|| format!("standard output: {why}"));
 }
 
 fn write_all(texts: &Receiver<String>, failure: &Mutex<Option<String>>) {
-    let mut patience = PATIENCE;
+    let mut timeout = TIMEOUT;
     for text in texts {
-        patience = match write(&text, patience) {
-            Ok(()) => PATIENCE,
+        timeout = match write(&text, timeout) {
+            Ok(()) => TIMEOUT,
             Err(error) => {
-                note(failure, &error.to_string());
-                // Whoever is gone may come back, but is not waited for again.
+                record(failure, &error.to_string());
+                // The reader may come back, but is not waited for again.
                 Duration::ZERO
             }
         };
@@ -84,7 +85,7 @@ fn write_all(texts: &Receiver<String>, failure: &Mutex<Option<String>>) {
 }
 
 /// Write a text, with styles only where they are wanted.
-fn write(text: &str, patience: Duration) -> std::io::Result<()> {
+fn write(text: &str, timeout: Duration) -> std::io::Result<()> {
     let mut stdout = anstream::stdout().lock();
     let (mut rest, began) = (text.as_bytes(), Instant::now());
     while !rest.is_empty() {
@@ -94,20 +95,20 @@ fn write(text: &str, patience: Duration) -> std::io::Result<()> {
         });
         match written {
             Ok(count) => rest = &rest[count..],
-            Err(error) => wait(error, began, patience)?,
+            Err(error) => wait(error, began, timeout)?,
         }
     }
     while let Err(error) = stdout.flush() {
-        wait(error, began, patience)?;
+        wait(error, began, timeout)?;
     }
     Ok(())
 }
 
-/// Give an output that is full, but does not block, some time.
-fn wait(error: std::io::Error, began: Instant, patience: Duration) -> std::io::Result<()> {
+/// Wait for an output that is full and does not block.
+fn wait(error: std::io::Error, began: Instant, timeout: Duration) -> std::io::Result<()> {
     match error.kind() {
         ErrorKind::Interrupted => Ok(()),
-        ErrorKind::WouldBlock if began.elapsed() < patience => {
+        ErrorKind::WouldBlock if began.elapsed() < timeout => {
             std::thread::sleep(Duration::from_millis(10));
             Ok(())
         }

@@ -1,4 +1,4 @@
-//! What is learnt from when no files are given.
+//! The training text when no files are given.
 
 /// The sources this program was built from, by name: a megabyte of Rust, WGSL, Python and prose.
 pub const SOURCES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/corpus.rs"));
@@ -12,7 +12,7 @@ mod tests {
         assert!(SOURCES.is_sorted_by(|a, b| a.0 < b.0), "sorted, and no name twice");
         let is_this = |name: &str| name.ends_with("src/train/corpus.rs");
         let (_, text) = SOURCES.iter().find(|(name, _)| is_this(name)).unwrap();
-        assert!(text.starts_with("//! What is learnt from"));
+        assert!(text.starts_with("//! The training text"));
         assert!(SOURCES.iter().all(|(name, _)| !name.split('/').any(|part| part == "target")));
     }
 }

@@ -1,4 +1,4 @@
-//! `loss.svg`: how the loss went.
+//! `loss.svg`: the curves of the loss.
 
 use std::fmt::Write;
 
@@ -19,10 +19,12 @@ const POINTS: usize = 800;
 /// Colours of both kinds of page.
 const STYLE: &str = "
 svg { font: 13px system-ui, sans-serif; }
-.page { fill: #ffffff; } text { fill: #333333; } .grid { stroke: #e3e3e3; } .axis { stroke: #777777; }
+.page { fill: #ffffff; } text { fill: #333333; }
+.grid { stroke: #e3e3e3; } .axis { stroke: #777777; }
 .raw, .train { stroke: #2f6fb3; } .val { stroke: #c4501b; } circle.val { fill: #c4501b; }
 @media (prefers-color-scheme: dark) {
-.page { fill: #16181d; } text { fill: #d0d3d9; } .grid { stroke: #2d3138; } .axis { stroke: #8a8f99; }
+.page { fill: #16181d; } text { fill: #d0d3d9; }
+.grid { stroke: #2d3138; } .axis { stroke: #8a8f99; }
 .raw, .train { stroke: #6db3f2; } .val { stroke: #ff9d66; } circle.val { fill: #ff9d66; }
 }
 polyline { fill: none; stroke-linejoin: round; stroke-width: 2; }
@@ -31,7 +33,7 @@ polyline { fill: none; stroke-linejoin: round; stroke-width: 2; }
 
 type Point = (f64, f64);
 
-/// A page with the loss of training, as it is and smoothed, and that of held-out text, by step.
+/// The training loss, raw and smoothed, and the loss on held-out text, by step.
 pub fn svg(rows: &[Row], title: &str) -> String {
     let point = |row: &Row, loss: f64| (row.step as f64, loss);
     let raw: Vec<Point> =
@@ -70,23 +72,23 @@ impl Plot {
         let (mut x, y): (Vec<_>, Vec<_>) = points.copied().unzip();
         x.push(0.0);
         let (first, last) = range(&x);
-        let (least, most) = if y.is_empty() { (0.0, 1.0) } else { range(&y) };
-        Plot { x: Axis::exact(first, last.max(1.0)), y: Axis::rounded(least, most) }
+        let (min, max) = if y.is_empty() { (0.0, 1.0) } else { range(&y) };
+        Plot { x: Axis::exact(first, last.max(1.0)), y: Axis::rounded(min, max) }
     }
 
-    fn place(&self, (x, y): Point) -> Point {
-        let right = LEFT + self.x.part(x) * (WIDTH - LEFT - RIGHT);
-        (right, HEIGHT - BOTTOM - self.y.part(y) * (HEIGHT - TOP - BOTTOM))
+    fn position(&self, (x, y): Point) -> Point {
+        let right = LEFT + self.x.fraction(x) * (WIDTH - LEFT - RIGHT);
+        (right, HEIGHT - BOTTOM - self.y.fraction(y) * (HEIGHT - TOP - BOTTOM))
     }
 
     fn axes(&self, svg: &mut String) {
         for value in self.y.ticks() {
-            let (left, y) = self.place((self.x.least, value));
+            let (left, y) = self.position((self.x.min, value));
             segment(svg, "grid", (left, y), (WIDTH - RIGHT, y));
             text(svg, (left - 8.0, y + 4.0), "end", &self.y.label(value));
         }
         for value in self.x.ticks() {
-            let (x, bottom) = self.place((value, self.y.least));
+            let (x, bottom) = self.position((value, self.y.min));
             segment(svg, "axis", (x, bottom), (x, bottom + 5.0));
             text(svg, (x, bottom + 20.0), "middle", &self.x.label(value));
         }
@@ -96,20 +98,21 @@ impl Plot {
         let middle = (TOP + bottom) / 2.0;
         let _ = writeln!(
             svg,
-            "<text transform=\"translate(18 {middle}) rotate(-90)\" text-anchor=\"middle\">loss, nats per token</text>"
+            "<text transform=\"translate(18 {middle}) rotate(-90)\" text-anchor=\"middle\">\
+             loss, nats per token</text>"
         );
     }
 
     fn line(&self, svg: &mut String, class: &str, points: &[Point]) {
         let _ = write!(svg, "<polyline class=\"{class}\" points=\"");
-        for (x, y) in points.iter().map(|point| self.place(*point)) {
+        for (x, y) in points.iter().map(|point| self.position(*point)) {
             let _ = write!(svg, "{x:.1},{y:.1} ");
         }
         svg.push_str("\"/>\n");
     }
 
     fn dots(&self, svg: &mut String, class: &str, points: &[Point]) {
-        for (x, y) in points.iter().map(|point| self.place(*point)) {
+        for (x, y) in points.iter().map(|point| self.position(*point)) {
             let _ =
                 writeln!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>");
         }
@@ -118,34 +121,34 @@ impl Plot {
 
 /// A range of values with its ticks, multiples of 1, 2 or 5 times a power of ten.
 struct Axis {
-    least: f64,
-    most: f64,
+    min: f64,
+    max: f64,
     tick: f64,
 }
 
 impl Axis {
-    fn exact(least: f64, most: f64) -> Axis {
-        let rough = ((most - least) / 7.0).max(1e-4);
+    fn exact(min: f64, max: f64) -> Axis {
+        let rough = ((max - min) / 7.0).max(1e-4);
         let power = 10f64.powf(rough.log10().floor());
         let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= rough);
-        Axis { least, most, tick: factor.unwrap_or(10.0) * power }
+        Axis { min, max, tick: factor.unwrap_or(10.0) * power }
     }
 
     /// Wide enough to begin and end with a tick.
-    fn rounded(least: f64, most: f64) -> Axis {
-        let tick = Axis::exact(least, most).tick;
-        let least = (least / tick).floor() * tick;
-        let most = (most / tick).ceil() * tick;
-        Axis { least, most: most.max(least + tick), tick }
+    fn rounded(min: f64, max: f64) -> Axis {
+        let tick = Axis::exact(min, max).tick;
+        let min = (min / tick).floor() * tick;
+        let max = (max / tick).ceil() * tick;
+        Axis { min, max: max.max(min + tick), tick }
     }
 
-    fn part(&self, value: f64) -> f64 {
-        (value - self.least) / (self.most - self.least)
+    fn fraction(&self, value: f64) -> f64 {
+        (value - self.min) / (self.max - self.min)
     }
 
     fn ticks(&self) -> impl Iterator<Item = f64> {
-        let first = (self.least / self.tick).ceil();
-        let last = (self.most / self.tick * (1.0 + 1e-12)).floor();
+        let first = (self.min / self.tick).ceil();
+        let last = (self.max / self.tick * (1.0 + 1e-12)).floor();
         (0..=(last - first) as usize).map(move |i| (first + i as f64) * self.tick)
     }
 
@@ -167,7 +170,7 @@ fn smoothed(points: &[Point]) -> Vec<Point> {
     points.iter().map(smooth).collect()
 }
 
-/// At most [`POINTS`] of them, with the last.
+/// At max [`POINTS`] of them, with the last.
 fn thinned(points: &[Point]) -> Vec<Point> {
     let every = points.len().div_ceil(POINTS).max(1);
     points.iter().rev().step_by(every).rev().copied().collect()
@@ -200,8 +203,8 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_values() {
-        let ticks = |least, most| {
-            let axis = Axis::rounded(least, most);
+        let ticks = |min, max| {
+            let axis = Axis::rounded(min, max);
             axis.ticks().map(|value| axis.label(value)).collect::<Vec<_>>()
         };
         assert_eq!(ticks(1.83, 5.55), ["1", "2", "3", "4", "5", "6"]);

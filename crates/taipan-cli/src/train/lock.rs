@@ -3,24 +3,26 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
+use taipan_lm::Error;
+
 use crate::Failure;
 
 /// The file that is locked.
 pub const FILE: &str = ".lock";
 
-/// Keeps other programs from a directory while it lives.
+/// Excludes other programs from a directory while it lives.
 pub struct Lock {
     directory: PathBuf,
     file: File,
 }
 
 impl Lock {
-    /// Lock a directory, which must be there.
+    /// Lock a directory, which must exist.
     pub fn take(directory: &Path) -> Result<Lock, Failure> {
         let path = directory.join(FILE);
-        let named = |error| format!("{}: {error}", path.display());
         loop {
-            let file = File::options().create(true).append(true).open(&path).map_err(named)?;
+            let file =
+                File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
@@ -36,14 +38,16 @@ impl Lock {
                 }
             }
             let lock = Lock { directory: directory.to_owned(), file };
-            // The program that had it may have removed the file, and another may have made a new one.
+            // The program that had it may have removed the file, and another may have made a new
+            // one.
             if lock.is_ours() {
                 return Ok(lock);
             }
         }
     }
 
-    /// An error if the directory is no longer the one that was locked: it was removed, moved or replaced.
+    /// An error if the directory is no longer the one that was locked: it was removed, moved or
+    /// replaced.
     pub fn check(&self) -> Result<(), Failure> {
         match self.is_ours() {
             true => Ok(()),
@@ -55,7 +59,7 @@ impl Lock {
         }
     }
 
-    /// Remove the file, of a run that could not begin.
+    /// Remove the file of a run that could not begin.
     pub fn remove(self) {
         // It is no harm if it stays.
         let _ = fs::remove_file(self.directory.join(FILE));
@@ -76,8 +80,8 @@ impl Lock {
     }
 }
 
-/// What a user should know about the locks of the file system that a directory is on: some network file systems
-/// are mounted so that a lock is seen on one machine alone.
+/// A warning about the locks of a directory's file system: some network file systems are mounted so
+/// that a lock is seen on one machine only.
 #[cfg(target_os = "linux")]
 pub fn warning(directory: &Path) -> Option<String> {
     let directory = directory.canonicalize().ok()?;
@@ -87,14 +91,14 @@ pub fn warning(directory: &Path) -> Option<String> {
     Some(format!("{directory} is on {kind}, which {why}: run one taipan train at a time in it"))
 }
 
-/// Elsewhere nobody tells.
+/// Elsewhere it is unknown.
 #[cfg(not(target_os = "linux"))]
 pub fn warning(_: &Path) -> Option<String> {
     None
 }
 
-/// The kind of file system, if its locks hold on this machine alone though others can write to it. A line is
-/// `36 35 0:32 / /mnt rw - nfs4 server:/export rw,local_lock=none`.
+/// The kind of file system, if its locks hold on this machine alone though others can write to it.
+/// A line is `36 35 0:32 / /mnt rw - nfs4 server:/export rw,local_lock=none`.
 #[cfg(any(test, target_os = "linux"))]
 fn local_locks(mounts: &str, directory: &Path) -> Option<String> {
     let parsed = mounts.lines().filter_map(|line| {
@@ -105,7 +109,7 @@ fn local_locks(mounts: &str, directory: &Path) -> Option<String> {
         Some((point, behind.next()?, behind.nth(1)?))
     });
     let around = parsed.filter(|(point, ..)| directory.starts_with(point));
-    // Of two at one place the later one is seen.
+    // Of two at one mount point the later one is seen.
     let (_, kind, options) = around.max_by_key(|(point, ..)| point.components().count())?;
     let has = |wanted: &[&str]| options.split(',').any(|option| wanted.contains(&option));
     let local = match kind {

@@ -1,17 +1,20 @@
-//! `metrics.jsonl`: what a run measured, one JSON object per line. It has no times in it, so that a run that was
-//! interrupted leaves the same bytes as one that was not; these are in `timings.jsonl`.
+//! `metrics.jsonl`: the metrics of a run, one JSON object per line. It has no times in it, so that
+//! a run that was interrupted writes the same bytes as one that was not; these are in
+//! `timings.jsonl`.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
 use serde::{Deserialize, Serialize};
+use taipan_lm::Error;
+
+use crate::Failure;
 
 pub const FILE: &str = "metrics.jsonl";
 const TIMINGS: &str = "timings.jsonl";
 
-/// What is known at a step: of training, of held-out text, or of both.
+/// The metrics of a step: of training, of held-out text, or of both.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Row {
     /// Steps done.
@@ -31,7 +34,7 @@ pub struct Training {
     pub grad_norm: Option<f64>,
     /// Steps so far that were skipped since a gradient was not finite.
     pub skipped: u64,
-    /// Tokens learnt from so far.
+    /// Tokens trained on so far.
     pub tokens: u64,
 }
 
@@ -39,7 +42,7 @@ pub struct Training {
 pub struct HeldOut {
     /// In nats per token.
     pub val_loss: f64,
-    /// None if the tokens stand for no bytes of text.
+    /// None if the tokens have no bytes of text.
     pub bits_per_byte: Option<f64>,
 }
 
@@ -55,23 +58,23 @@ pub struct Timing {
 /// The file and what is in it.
 pub struct Metrics {
     path: PathBuf,
-    /// None after a failure: then the file is written anew, with all rows.
+    /// None after a failure: then the file is rewritten with all rows.
     file: Option<File>,
     rows: Vec<Row>,
 }
 
 impl Metrics {
-    /// The metrics of the run in a directory until a step. What was measured after it will be measured again, and of
-    /// a run that begins anew everything. `extra` says that the last row is of a stop between two regular ones, and
-    /// goes as well.
+    /// The metrics of the run in a directory until a step. Later rows are removed, since these
+    /// steps will be repeated; for step 0, all are. `extra` says that the last row is of a stop
+    /// between two regular ones, and is removed as well.
     pub fn open(directory: &Path, step: u64, extra: bool) -> Result<Metrics, Failure> {
         let path = directory.join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+            text => text.map_err(Error::io(&path))?,
         };
         let mut rows = Vec::new();
-        // A line that a killed program left without its end is after every checkpoint.
+        // An incomplete line of a killed program is after every checkpoint.
         for line in text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
             let number = rows.len() + 1;
             let row: Row = serde_json::from_str(line)
@@ -82,32 +85,29 @@ impl Metrics {
             rows.push(row);
         }
         rows.pop_if(|last| extra && last.step == step);
-        let kept: String = text.split_inclusive('\n').take(rows.len()).collect();
-        taipan_lm::write_file(&path, kept.as_bytes())?;
+        let rest: String = text.split_inclusive('\n').take(rows.len()).collect();
+        taipan_lm::write_file(&path, rest.as_bytes())?;
         let file = Some(append(&path)?);
         Ok(Metrics { path, file, rows })
     }
 
-    /// Add a row. After an error it is in memory, and written with the next one or by [`Metrics::sync`].
+    /// Add a row. After an error it is in memory, and written with the next one or by
+    /// [`Metrics::sync`].
     pub fn push(&mut self, row: Row) -> Result<(), Failure> {
         // In one call: a line is there or is not.
         let line = serde_json::to_string(&row)? + "\n";
         self.rows.push(row);
         let Some(mut file) = self.file.take() else { return self.rewrite() };
-        file.write_all(line.as_bytes())
-            .map_err(|error| format!("{}: {error}", self.path.display()))?;
+        file.write_all(line.as_bytes()).map_err(Error::io(&self.path))?;
         self.file = Some(file);
         Ok(())
     }
 
-    /// Have all rows on the disk.
+    /// Flush all rows to the disk.
     pub fn sync(&mut self) -> Result<(), Failure> {
         match &self.file {
             None => self.rewrite(),
-            Some(file) => {
-                let synced = file.sync_data();
-                Ok(synced.map_err(|error| format!("{}: {error}", self.path.display()))?)
-            }
+            Some(file) => Ok(file.sync_data().map_err(Error::io(&self.path))?),
         }
     }
 
@@ -130,12 +130,11 @@ pub fn push_timing(directory: &Path, timing: &Timing) -> Result<(), Failure> {
     let line = serde_json::to_string(timing)? + "\n";
     let written = File::options().create(true).append(true).open(&path);
     let written = written.and_then(|mut file| file.write_all(line.as_bytes()));
-    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
+    Ok(written.map_err(Error::io(&path))?)
 }
 
 fn append(path: &Path) -> Result<File, Failure> {
-    let opened = File::options().append(true).open(path);
-    Ok(opened.map_err(|error| format!("{}: {error}", path.display()))?)
+    Ok(File::options().append(true).open(path).map_err(Error::io(path))?)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod console;
 mod corpus;
 mod curve;
-mod flags;
+mod declare;
 mod lock;
 mod metrics;
 mod progress;
@@ -15,17 +15,17 @@ mod sparkline;
 mod start;
 mod stop;
 mod tensorboard;
+mod values;
 mod warnings;
 
-pub use self::flags::Flags;
 use self::run::Run;
 use self::settings::Settings;
-pub use self::settings::show_defaults;
+pub use self::settings::{Flags, show_defaults};
 pub use self::start::DATA;
 use crate::Failure;
 use crate::machine;
 
-/// Train a model, or go on training it.
+/// Train a model, or resume its training.
 pub fn train(flags: &Flags) -> Result<(), Failure> {
     stop::listen()?;
     let settings = match flags.resume {

@@ -1,4 +1,4 @@
-//! How far a run is: on a terminal one line with a bar, drawn again and again; elsewhere plain lines.
+//! The progress of a run: on a terminal a bar, redrawn in place; elsewhere plain lines.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use anstyle::Style;
 use super::console::Console;
 use super::metrics::HeldOut;
 
-/// A terminal is drawn to no more often.
+/// The minimum time between redraws.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 const LABEL: Style = Style::new().dimmed();
 
-/// What is known after a step.
+/// The state after a step.
 pub struct State {
     pub step: u64,
     pub steps: u64,
@@ -25,8 +25,8 @@ pub struct State {
     pub left: Duration,
 }
 
-/// The line on the terminal. When it is dropped, the cursor is at the beginning of an empty line, so that
-/// an error has a line of its own.
+/// The line on the terminal. When it is dropped, the cursor is at the beginning of an empty line,
+/// so that an error has a line of its own.
 pub struct Progress {
     console: Console,
     terminal: bool,
@@ -42,12 +42,12 @@ impl Progress {
         Progress { console: Console::new(), terminal, drawn: None, line: String::new() }
     }
 
-    /// What went wrong with the output since the last call.
+    /// The first failure of the output since the last call.
     pub fn failure(&self) -> Option<String> {
         self.console.failure()
     }
 
-    /// After a step: draw the bar again, if it is time.
+    /// After a step: redraw the bar, unless that was done a moment ago.
     pub fn step(&mut self, state: &State) {
         let early = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);
         if self.terminal && !(early && state.step < state.steps) {
@@ -59,21 +59,21 @@ impl Progress {
     /// After a step that is logged.
     pub fn log(&mut self, state: &State) {
         if !self.terminal {
-            self.console.offer(plain(state) + "\n");
+            self.console.try_print(plain(state) + "\n");
         }
     }
 
-    /// Something that takes a moment; what is shown next takes its place.
+    /// A message that the next one replaces.
     pub fn note(&mut self, what: &str) {
         if self.terminal {
             self.show(what.chars().take(width()).collect());
         }
     }
 
-    /// A line that stays, while the model learns.
-    pub fn say(&mut self, text: &str) {
+    /// A line that stays, during training.
+    pub fn log_line(&mut self, text: &str) {
         self.show(String::new());
-        self.console.offer(format!("{text}\n"));
+        self.console.try_print(format!("{text}\n"));
     }
 
     /// Text that stays, before the first step or after the last one.
@@ -88,7 +88,7 @@ impl Progress {
         let blank = " ".repeat(rest);
         if !(self.line.is_empty() && line.is_empty()) {
             let end = if line.is_empty() { "\r" } else { "" };
-            self.console.offer(format!("\r{line}{blank}{end}"));
+            self.console.try_print(format!("\r{line}{blank}{end}"));
         }
         self.line = line;
     }
@@ -97,18 +97,18 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if !self.line.is_empty() {
-            self.console.offer("\n".into());
+            self.console.try_print("\n".into());
         }
     }
 }
 
-/// Columns to write to: not the last one, where some terminals begin a new line.
+/// Columns to write to, without the last one, where some terminals start a new line.
 pub fn width() -> usize {
     let columns = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
     columns.saturating_sub(1)
 }
 
-/// A value with its name; the less important it is, the sooner it goes when there is no room.
+/// A value with its name; the least important is dropped first when there is no room.
 struct Field {
     name: &'static str,
     value: String,
@@ -141,10 +141,10 @@ fn bar(state: &State, width: usize) -> String {
             step.len() + 1 + bar + fields.iter().map(|field| 1 + field.len()).sum::<usize>();
         if needed <= width {
             let bar = (bar + width - needed).min(30);
-            let part = state.step as f64 / state.steps as f64;
+            let fraction = state.step as f64 / state.steps as f64;
             let fields: String =
                 fields.iter().map(|field| format!(" {}", field.styled())).collect();
-            return format!("{step} {}{fields}", blocks(part, bar));
+            return format!("{step} {}{fields}", blocks(fraction, bar));
         }
         let least = (0..fields.len()).min_by_key(|i| fields[*i].importance);
         match least {
@@ -162,18 +162,19 @@ fn plain(state: &State) -> String {
 
 impl Field {
     fn plain(&self) -> String {
-        let parts = [self.name, &self.value, self.unit];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+        self.text(str::to_owned)
     }
 
     fn styled(&self) -> String {
-        let dim = |text: &str| match text {
+        self.text(|label| match label {
             "" => String::new(),
-            text => format!("{LABEL}{text}{LABEL:#}"),
-        };
-        let (name, unit) = (dim(self.name), dim(self.unit));
-        let parts = [name.as_str(), &self.value, &unit];
-        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+            label => format!("{LABEL}{label}{LABEL:#}"),
+        })
+    }
+
+    fn text(&self, label: impl Fn(&str) -> String) -> String {
+        let words = [label(self.name), self.value.clone(), label(self.unit)];
+        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     fn len(&self) -> usize {
@@ -182,8 +183,8 @@ impl Field {
 }
 
 /// A bar of `width` columns, filled to eighths of one.
-fn blocks(part: f64, width: usize) -> String {
-    let eighths = (part.clamp(0.0, 1.0) * (8 * width) as f64) as usize;
+fn blocks(fraction: f64, width: usize) -> String {
+    let eighths = (fraction.clamp(0.0, 1.0) * (8 * width) as f64) as usize;
     let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     let bar = "█".repeat(eighths / 8) + rest;
     let blank = width - bar.chars().count();
@@ -250,7 +251,8 @@ mod tests {
     fn plain_lines_have_every_value() {
         assert_eq!(
             plain(&state()),
-            "step 120/400  loss 2.134  val 2.301  bits/byte 3.320  12.3k tok/s  lr 9.8e-4  grad 0.83  1m05s left"
+            "step 120/400  loss 2.134  val 2.301  bits/byte 3.320  12.3k tok/s  lr 9.8e-4  \
+             grad 0.83  1m05s left"
         );
     }
 

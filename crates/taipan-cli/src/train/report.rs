@@ -1,4 +1,4 @@
-//! What is said before the first step and after the last.
+//! The reports before the first step and after the last.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use anstyle::Style;
 use taipan::Device;
 use taipan_lm::{Mamba, free_memory};
 
-use super::flags::Shape;
 use super::metrics::{HeldOut, Row};
 use super::progress::{duration, rate, width};
 use super::settings::Settings;
 use super::sparkline::{range, sparkline};
 use super::start::Start;
+use super::values::LrCurve;
 
 const NAME: Style = Style::new().bold();
 
-/// What is about to be done, with what.
+/// Model, data and settings of the run.
 pub fn summary(settings: &Settings, start: &Start) -> String {
     let trainer = &start.trainer;
     let (model, data, recipe) = (trainer.model(), trainer.dataset(), trainer.recipe());
@@ -31,12 +31,12 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     ];
     if let [first, ..] = start.skipped.as_slice() {
         let (path, reason, files) = (first.path.display(), first.reason, start.skipped.len());
-        lines.push(("left out", format!("{files} of the files found, as {path}: {reason}")));
+        lines.push(("skipped", format!("{files} of the files found, as {path}: {reason}")));
     }
-    let learnt = rate(data.train_tokens() as f64);
+    let train = rate(data.train_tokens() as f64);
     let held_out = rate(data.held_out_tokens() as f64);
     let vocabulary = data.vocab_size();
-    let tokens = format!("{learnt} to learn from, {held_out} held out, vocabulary {vocabulary}");
+    let tokens = format!("{train} for training, {held_out} held out, vocabulary {vocabulary}");
     let per_step = match recipe.grad_accum {
         1 => format!("{} × {}", recipe.batch_size, recipe.block_size),
         accum => format!("{accum} × {} × {}", recipe.batch_size, recipe.block_size),
@@ -44,15 +44,15 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     let all = settings.steps as f64 * recipe.tokens() as f64;
     let epochs = all / data.train_tokens() as f64;
     let training = format!(
-        "{} steps of {per_step} tokens: {} in all, {epochs:.2} epochs",
+        "{} steps of {per_step} tokens: {} in total, {epochs:.2} epochs",
         settings.steps,
         rate(all),
     );
     let (lr, min_lr) = (settings.lr, settings.min_lr);
     let then = match settings.schedule {
-        Shape::Constant => String::new(),
-        Shape::Cosine => format!(", then by cosine to {min_lr:.1e}"),
-        Shape::Wsd => format!(", in the last {} to {min_lr:.1e}", settings.decay),
+        LrCurve::Constant => String::new(),
+        LrCurve::Cosine => format!(", then by cosine to {min_lr:.1e}"),
+        LrCurve::Wsd => format!(", in the last {} steps to {min_lr:.1e}", settings.decay),
     };
     let schedule = format!("{lr:.1e} after a warm-up of {}{then}", settings.warmup);
     let device = model.device();
@@ -75,7 +75,7 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     table(&lines)
 }
 
-/// What kind of model it is.
+/// A short description of a model.
 pub fn shape(model: &Mamba) -> String {
     let config = model.config();
     let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
@@ -83,16 +83,16 @@ pub fn shape(model: &Mamba) -> String {
     format!("Mamba, width {width}, layers {layers}, state {state}, {head} head, {}", model.dtype())
 }
 
-/// How it went: `speed` in tokens per second.
+/// The results of a run; `speed` in tokens per second.
 pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
     let losses: Vec<f64> =
         rows.iter().filter_map(|row| Some(row.training.as_ref()?.loss)).collect();
     let mut lines = vec![("time", format!("{}, {} tokens/s", duration(time), rate(speed)))];
     if let [first, .., last] = losses[..] {
-        let (least, _) = range(&losses);
+        let (min, _) = range(&losses);
         let columns = width().saturating_sub(NAMES + 30).clamp(8, 60);
         let curve = sparkline(&losses, columns);
-        lines.push(("loss", format!("{first:.3} {curve} {last:.3}, least {least:.3}")));
+        lines.push(("loss", format!("{first:.3} {curve} {last:.3}, lowest {min:.3}")));
     }
     let held_out: Vec<(u64, HeldOut)> =
         rows.iter().filter_map(|row| Some((row.step, row.held_out?))).collect();
@@ -107,8 +107,8 @@ pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
     table(&lines)
 }
 
-/// Where the model is, and how to go on.
-pub fn way_on(settings: &Settings, step: u64) -> String {
+/// Where the model is, and how to continue.
+pub fn next_steps(settings: &Settings, step: u64) -> String {
     let out = settings.out.display();
     let resume = resume(settings);
     let more = match step < settings.steps {
@@ -118,11 +118,11 @@ pub fn way_on(settings: &Settings, step: u64) -> String {
     table(&[
         ("model", format!("{out}: config.json, model.safetensors, tokenizer.json")),
         ("curves", format!("{out}/loss.svg, {out}/metrics.jsonl")),
-        ("to go on", more),
+        ("to resume", more),
     ])
 }
 
-/// The command that goes on with a run.
+/// The command that resumes a run.
 pub fn resume(settings: &Settings) -> String {
     format!("taipan train --resume --out {}", settings.out.display())
 }

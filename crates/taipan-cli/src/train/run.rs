@@ -1,4 +1,4 @@
-//! Step after step, with what is measured, shown and saved between them.
+//! The training loop, with what is measured, shown and saved between steps.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use super::warnings::Warnings;
 use super::{curve, lock, report, sample, stop};
 use crate::Failure;
 
-/// Where checkpoints have [`Unlogged`] among the notes of the program.
+/// The key of [`Unlogged`] in the notes of checkpoints.
 const UNLOGGED: &str = "unlogged";
 
-/// A run at work.
+/// A run in progress.
 pub struct Run {
     settings: Settings,
     start: Start,
@@ -30,32 +30,32 @@ pub struct Run {
     before: u64,
     held_out: Option<HeldOut>,
     unlogged: Unlogged,
-    /// Steps of this program: since the last row, and in all.
-    pace: Pace,
-    all: Pace,
+    /// Of this invocation: since the last row, and in total.
+    recent: Throughput,
+    total: Throughput,
 }
 
-/// Steps, and the time that they alone took.
+/// Steps, and the time of these alone.
 #[derive(Clone, Copy, Default)]
-struct Pace {
+struct Throughput {
     steps: u64,
     time: Duration,
 }
 
-impl Pace {
+impl Throughput {
     fn add(&mut self, time: Duration) {
         self.steps += 1;
         self.time += time;
     }
 
-    /// Tokens per second, of so many in a step.
-    fn speed(self, tokens: u64) -> f64 {
+    /// Given the tokens per step.
+    fn tokens_per_second(self, tokens: u64) -> f64 {
         (self.steps * tokens) as f64 / self.time.as_secs_f64().max(1e-9)
     }
 }
 
-/// The steps since the last regular row of metrics. A checkpoint has it, so that the next row is the same whether
-/// the run was interrupted or not.
+/// The steps since the last regular row of metrics. A checkpoint has it, so that the next row is
+/// the same whether the run was interrupted or not.
 #[derive(Clone, Copy, Default, Deserialize, Serialize)]
 struct Unlogged {
     steps: u64,
@@ -65,8 +65,8 @@ struct Unlogged {
 }
 
 /// Why there is no next step.
-enum Ending {
-    /// All are done.
+enum StopReason {
+    /// All steps are done.
     Done,
     /// The time is over.
     MaxTime,
@@ -96,134 +96,136 @@ impl Run {
             began: Instant::now(),
             before,
             unlogged: Unlogged { extra_row: false, ..unlogged },
-            pace: Pace::default(),
-            all: Pace::default(),
+            recent: Throughput::default(),
+            total: Throughput::default(),
         })
     }
 
-    /// Train until something ends it, and leave the model in the run directory.
+    /// Train until a reason to stop, and write the model to the directory of the run.
     pub fn run(mut self) -> Result<(), Failure> {
         self.progress.print(&format!("{}\n", report::summary(&self.settings, &self.start)));
         if let Some(warning) = lock::warning(&self.settings.out) {
             self.warn(&warning);
         }
-        let ending = match self.steps() {
-            Ok(ending) => ending,
-            Err(error) => return Err(self.with_way_back(error)),
+        let stop = match self.steps() {
+            Ok(stop) => stop,
+            Err(error) => return Err(self.with_resume_hint(error)),
         };
         if self.start.trainer.steps_done() == 0 {
             let resume = report::resume(&self.settings);
             self.progress
-                .print(&format!("stopped before the first step; to begin again: {resume}\n"));
+                .print(&format!("stopped before the first step; to start again: {resume}\n"));
             return Ok(());
         }
         self.progress.note("writing the model");
         self.start.lock.check()?;
         self.start.trainer.export(&self.settings.out)?;
         self.progress.print("\n");
-        let speed = self.all.speed(self.tokens());
+        let speed = self.total.tokens_per_second(self.tokens());
         let results = report::results(self.metrics.rows(), self.began.elapsed(), speed);
         self.progress.print(&results);
-        if !matches!(ending, Ending::Stopped) && self.settings.sample_tokens > 0 {
+        if !matches!(stop, StopReason::Stopped) && self.settings.sample_tokens > 0 {
             self.progress.print("\n");
             let Run { progress, start, settings, .. } = &mut self;
             sample::sample(&start.trainer, settings, |text| progress.print(text))?;
             self.progress.print("\n");
         }
-        let way_on = report::way_on(&self.settings, self.start.trainer.steps_done());
-        self.progress.print(&format!("\n{way_on}"));
-        self.hear_output();
+        let next = report::next_steps(&self.settings, self.start.trainer.steps_done());
+        self.progress.print(&format!("\n{next}"));
+        self.check_output();
         Ok(())
     }
 
-    /// Something went wrong that does not concern the training: say so, once.
+    /// Report, once, a problem that does not affect the training.
     fn warn(&mut self, warning: &str) {
         if self.warnings.push(warning) {
-            self.progress.say(&format!("warning: {warning}"));
+            self.progress.log_line(&format!("warning: {warning}"));
         }
     }
 
-    /// Warn where a result is an error.
-    fn tolerate(&mut self, result: Result<(), Failure>) {
+    /// Warn if a result is an error.
+    fn warn_on_error(&mut self, result: Result<(), Failure>) {
         if let Err(error) = result {
             self.warn(&error.to_string());
         }
     }
 
-    fn hear_output(&mut self) {
+    /// Warn if the output failed.
+    fn check_output(&mut self) {
         if let Some(failure) = self.progress.failure() {
-            self.warnings.push(&format!("{failure}; the run goes on without it"));
+            self.warnings.push(&format!("{failure}; the run continues without it"));
         }
     }
 
-    /// Tokens of a step.
+    /// Tokens per step.
     fn tokens(&self) -> u64 {
         self.start.trainer.recipe().tokens() as u64
     }
 
-    fn steps(&mut self) -> Result<Ending, Failure> {
+    fn steps(&mut self) -> Result<StopReason, Failure> {
         stop::begin();
         if self.before == 0
             && let Some(held_out) = self.evaluate()?
         {
             self.push(Row { step: 0, training: None, held_out: Some(held_out) }, None);
         }
-        let mut ending = self.ending();
-        if ending.is_some() && self.before > 0 {
-            // The program that came so far may have been killed before all of it was there.
+        let mut stop = self.stop_reason();
+        if stop.is_some() && self.before > 0 {
+            // The program that came this far may have been killed before it had written everything.
             self.save()?;
         }
         loop {
-            if let Some(ending) = ending {
-                return Ok(ending);
+            if let Some(stop) = stop {
+                return Ok(stop);
             }
             let began = Instant::now();
             let report = pollster::block_on(self.start.trainer.step())?;
-            self.pace.add(began.elapsed());
-            self.all.add(began.elapsed());
-            ending = self.after(&report)?;
+            self.recent.add(began.elapsed());
+            self.total.add(began.elapsed());
+            stop = self.after(&report)?;
         }
     }
 
-    fn ending(&self) -> Option<Ending> {
+    fn stop_reason(&self) -> Option<StopReason> {
         let step = self.start.trainer.steps_done();
         let over = self.settings.max_time.is_some_and(|time| self.began.elapsed() >= time.0);
         if step == self.settings.steps {
-            Some(Ending::Done)
-        } else if Some(step) == self.settings.stop_after || stop::wanted() {
-            Some(Ending::Stopped)
+            Some(StopReason::Done)
+        } else if Some(step) == self.settings.stop_after || stop::requested() {
+            Some(StopReason::Stopped)
         } else {
-            over.then_some(Ending::MaxTime)
+            over.then_some(StopReason::MaxTime)
         }
     }
 
-    /// Measure, show and save what is due after a step. Whether it was the last one is asked once: a
-    /// signal that comes later is for the next.
-    fn after(&mut self, report: &StepReport) -> Result<Option<Ending>, Failure> {
-        // f16 loses a step now and then, until its loss scale fits.
+    /// Measure, show and save what is due after a step. Whether it was the last one is determined
+    /// once: a signal that comes later is for the next.
+    fn after(&mut self, report: &StepReport) -> Result<Option<StopReason>, Failure> {
+        // f16 skips a step now and then, until its loss scale fits.
         if report.grad_norm.is_finite() {
             self.unlogged.steps += 1;
             self.unlogged.losses += report.loss;
         } else {
-            self.progress.say(&format!(
-                "step {}: skipped, since the gradient is not finite ({} so far); the loss scale is now {}",
+            self.progress.log_line(&format!(
+                "step {}: skipped, as the gradient is not finite ({} so far); the loss scale is \
+                 now {}",
                 report.step, report.skipped, report.loss_scale
             ));
         }
-        let ending = self.ending();
+        let stop = self.stop_reason();
         let is_due = |interval| report.step.is_multiple_of(interval);
-        let is_last = matches!(ending, Some(Ending::Done | Ending::MaxTime));
+        let is_last = matches!(stop, Some(StopReason::Done | StopReason::MaxTime));
         let held_out = match is_due(self.settings.eval_interval) || is_last {
             true => self.evaluate()?,
             false => None,
         };
         let state = self.state(report);
         self.progress.step(&state);
-        // A run that is not stopped has the same regular rows; the others are not kept when it goes on.
+        // Rows that a run without interruption would not have are removed when it is resumed.
         let is_regular = is_due(self.settings.log_interval)
             || (is_due(self.settings.eval_interval) && held_out.is_some())
-            || matches!(ending, Some(Ending::Done));
-        if is_regular || ending.is_some() {
+            || matches!(stop, Some(StopReason::Done));
+        if is_regular || stop.is_some() {
             self.progress.log(&state);
             let training = (self.unlogged.steps > 0).then(|| self.training(report, &state));
             match is_regular {
@@ -235,14 +237,14 @@ impl Run {
                 tokens_per_second: state.tokens_per_second,
                 seconds: self.began.elapsed().as_secs_f64(),
             };
-            self.pace = Pace::default();
+            self.recent = Throughput::default();
             self.push(Row { step: report.step, training, held_out }, Some(timing));
         }
-        if is_due(self.settings.save_interval) || ending.is_some() {
+        if is_due(self.settings.save_interval) || stop.is_some() {
             self.save()?;
         }
-        self.hear_output();
-        Ok(ending)
+        self.check_output();
+        Ok(stop)
     }
 
     fn state(&self, report: &StepReport) -> State {
@@ -258,7 +260,7 @@ impl Run {
             steps: self.settings.steps,
             loss: if steps > 0 { losses / steps as f64 } else { report.loss },
             held_out: self.held_out,
-            tokens_per_second: self.pace.speed(self.tokens()),
+            tokens_per_second: self.recent.tokens_per_second(self.tokens()),
             lr: report.lr,
             grad_norm: report.grad_norm,
             left: until.map_or(left, |until| left.min(until)),
@@ -275,13 +277,13 @@ impl Run {
         }
     }
 
-    /// How well the model does on held-out text, if there is any.
+    /// Evaluate the model on held-out text, if there is any.
     fn evaluate(&mut self) -> Result<Option<HeldOut>, Failure> {
         if self.start.trainer.dataset().held_out_tokens() == 0 {
             return Ok(None);
         }
         if self.held_out.is_none() {
-            self.progress.note("measuring on held-out text");
+            self.progress.note("evaluating on held-out text");
         }
         let tokens = self.settings.eval_tokens;
         let evaluation = pollster::block_on(self.start.trainer.evaluate(tokens))?;
@@ -290,21 +292,21 @@ impl Run {
         Ok(self.held_out)
     }
 
-    /// Write a row to every log. What fails is written later, or is no loss.
+    /// Write a row to every log. What fails is written later, or can be spared.
     fn push(&mut self, row: Row, timing: Option<Timing>) {
         if let Some(events) = &mut self.events {
             let pushed = events.push(&row, timing.as_ref());
-            self.tolerate(pushed);
+            self.warn_on_error(pushed);
         }
         if let Some(timing) = timing {
             let pushed = push_timing(&self.settings.out, &timing);
-            self.tolerate(pushed);
+            self.warn_on_error(pushed);
         }
         let pushed = self.metrics.push(row);
-        self.tolerate(pushed);
+        self.warn_on_error(pushed);
     }
 
-    /// Save a checkpoint, after the metrics until then.
+    /// Save a checkpoint, after the metrics so far.
     fn save(&mut self) -> Result<(), Failure> {
         self.start.lock.check()?;
         self.metrics.sync()?;
@@ -315,20 +317,20 @@ impl Run {
         let title = format!("{}, {}", out.display(), report::shape(trainer.model()));
         let picture = curve::svg(self.metrics.rows(), &title);
         let drawn = taipan_lm::write_file(&out.join(curve::FILE), picture.as_bytes());
-        self.tolerate(drawn.map_err(Failure::from));
+        self.warn_on_error(drawn.map_err(Failure::from));
         for problem in saved.problems {
-            self.warn(&format!("{problem}; it stays as it is"));
+            self.warn(&format!("{problem}; it is left unchanged"));
         }
         Ok(())
     }
 
-    /// An error of a run, with what is left of it.
-    fn with_way_back(&mut self, error: Failure) -> Failure {
+    /// Adds to an error how to resume.
+    fn with_resume_hint(&mut self, error: Failure) -> Failure {
         match self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists()) {
             None => error,
             Some(checkpoint) => {
                 let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
-                format!("{error}\ntaipan: {checkpoint} is whole; to go on from it: {command}")
+                format!("{error}\ntaipan: {checkpoint} is complete; to resume from it: {command}")
                     .into()
             }
         }

@@ -1,4 +1,4 @@
-//! A text that the model writes.
+//! A sample of generated text.
 
 use taipan::{Sampling, Tensor};
 use taipan_lm::Trainer;
@@ -6,10 +6,10 @@ use taipan_lm::Trainer;
 use super::settings::Settings;
 use crate::Failure;
 
-/// Most of what a model is unsure about is wrong.
+/// Below 1: most of what a small model is unsure about is wrong.
 const TEMPERATURE: f64 = 0.7;
 
-/// Have the model go on from the prompt, and hand out the text as it comes.
+/// Generate text from the prompt, and pass it to `show` as it comes.
 pub fn sample(
     trainer: &Trainer,
     settings: &Settings,
@@ -17,8 +17,8 @@ pub fn sample(
 ) -> Result<(), Failure> {
     let (model, tokenizer) = (trainer.model(), trainer.tokenizer());
     let prompt = tokenizer.encode(&settings.prompt)?;
-    // As every document begins.
-    let mut ids: Vec<u32> = tokenizer.end().into_iter().chain(prompt).collect();
+    // Every document begins with it.
+    let mut ids: Vec<u32> = tokenizer.eos_token_id().into_iter().chain(prompt).collect();
     if ids.is_empty() {
         return Err("--prompt is empty, and the tokenizer has no token to begin with".into());
     }
@@ -30,8 +30,8 @@ pub fn sample(
         let sampling =
             Sampling { temperature: TEMPERATURE, seed: settings.seed, step, ..Sampling::default() };
         let token = pollster::block_on(logits.sample(&sampling)?.read::<u32>())?[0];
-        // The head may have rows for more tokens than the tokenizer knows.
-        if Some(token) == tokenizer.end() || token as usize >= tokenizer.vocab_size() {
+        // The head may have more rows than the tokenizer has tokens.
+        if Some(token) == tokenizer.eos_token_id() || token as usize >= tokenizer.vocab_size() {
             break;
         }
         show(&printable(&stream.push(token)?));
@@ -41,7 +41,7 @@ pub fn sample(
     Ok(())
 }
 
-/// Without what would command a terminal.
+/// Without control characters, which a terminal would obey.
 fn printable(text: &str) -> String {
     let plain = |c: char| match c {
         '\n' | '\t' => c,
@@ -56,7 +56,7 @@ mod tests {
     use super::printable;
 
     #[test]
-    fn samples_cannot_command_the_terminal() {
+    fn samples_cannot_control_the_terminal() {
         assert_eq!(printable("a\tb\n\u{1b}[31mc\r\u{9b}"), "a\tb\n\u{fffd}[31mc\u{fffd}\u{fffd}");
     }
 }

@@ -1,230 +1,289 @@
-//! What a run uses: defaults, below a preset, below a file, below the command line.
+//! The settings of a run, by precedence: the command line, a file, a preset, defaults.
 
-use std::fmt::Display;
-use std::ops::{Bound, RangeBounds};
+use std::fmt::{Debug, Display};
+use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 use clap::Command;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
-use taipan::Scan;
 use taipan::optim::{Curve, Schedule};
-use taipan_lm::{Activations, Config, Preset, Recipe, checksum};
+use taipan_lm::data::Split;
+use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, checksum};
 use toml::{Table, Value};
 
-use super::flags::{Flags, Shape, Time};
+use super::declare::{resolved, resolved_type, settings};
+use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
 use crate::{Failure, Usage};
 
-/// What a run directory keeps of its settings, in the format of `--config`.
+/// The settings in the directory of a run, in the format of `--config`.
 pub const FILE: &str = "train.toml";
 
-/// What may be another when a run goes on: none of it decides what a step computes, but for `steps` and
-/// `decay`, which stretch the schedule, and `device`, which rounds in its own way.
-const CHANGEABLE: [&str; 15] = [
-    "steps",
-    "decay",
-    "recompute",
-    "max-time",
-    "stop-after",
-    "device",
-    "threads",
-    "eval-interval",
-    "save-interval",
-    "log-interval",
-    "keep",
-    "tensorboard",
-    "prompt",
-    "sample-tokens",
-    "out",
-];
-
-/// What belongs to one call of the program, not to the run.
-const PASSING: [&str; 4] = ["out", "max-time", "stop-after", "threads"];
-
-/// What is written as a path of this machine.
-const PATHS: [&str; 3] = ["files", "tokenizer", "from"];
-
-/// Where checkpoints have the settings among the notes of the program.
+/// The key of the settings in the notes of checkpoints.
 const NOTE: &str = "settings";
 
-/// What [`Flags`] mean, with nothing left open.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Settings {
-    #[serde(default)]
-    pub files: Vec<String>,
-    pub tokenizer: Option<PathBuf>,
-    pub train_tokenizer: Option<usize>,
-    pub val_fraction: f64,
-    pub preset: String,
-    pub d_model: usize,
-    pub n_layer: usize,
-    pub d_state: usize,
-    pub d_conv: usize,
-    pub expand: usize,
-    pub dt_rank: usize,
-    pub untied: bool,
-    pub dtype: Dtype,
-    pub from: Option<PathBuf>,
-    #[serde(default)]
-    pub freeze: Vec<String>,
-    pub steps: u64,
-    pub max_time: Option<Time>,
-    pub batch_size: usize,
-    pub block_size: usize,
-    pub grad_accum: usize,
-    pub lr: f64,
-    pub min_lr: f64,
-    pub schedule: Shape,
-    pub warmup: u64,
-    pub decay: u64,
-    pub weight_decay: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub eps: f64,
-    pub grad_clip: f64,
-    pub seed: u64,
-    pub recompute: bool,
-    pub device: String,
-    pub threads: Option<usize>,
-    pub out: PathBuf,
-    pub stop_after: Option<u64>,
-    pub save_interval: u64,
-    pub keep: usize,
-    pub eval_interval: u64,
-    pub eval_tokens: u64,
-    pub log_interval: u64,
-    pub tensorboard: bool,
-    pub prompt: String,
-    pub sample_tokens: usize,
+/// How long a setting is valid.
+#[derive(Clone, Copy, PartialEq)]
+enum Scope {
+    /// For the model: its shape.
+    Model,
+    /// For the whole run, since it affects the result.
+    Run,
+    /// The same, and it contains paths of this machine.
+    RunPath,
+    /// Until the run is resumed. None of these affects the result, except `steps` and `decay`,
+    /// which stretch the schedule, and `device`, which rounds differently.
+    Resume,
+    /// For one invocation of the program.
+    Call,
 }
 
-/// `presets.toml`.
-#[derive(Deserialize)]
-struct Presets {
-    defaults: Table,
-    presets: Table,
-}
-
-static PRESETS: LazyLock<Presets> = LazyLock::new(|| {
-    toml::from_str(include_str!("presets.toml")).expect("the file is part of the program")
-});
-
-impl Presets {
-    fn default_of(&self, key: &str) -> &str {
-        self.defaults[key].as_str().expect("this default is a text")
+impl Scope {
+    /// Of a key of the file.
+    fn of(key: &str) -> Option<Scope> {
+        SETTINGS.iter().find(|(name, _)| flag(name) == key).map(|(_, scope)| *scope)
     }
 
-    /// The defaults, with what the preset says.
-    fn layers(&self, name: &str) -> Result<Table, Usage> {
-        let preset: Preset = name.parse().map_err(|error| Usage(format!("--{error}")))?;
-        let mut table = self.defaults.clone();
-        table.extend(shape(&preset.config(1)));
-        // It follows from the width, which may be another.
-        table.remove("dt-rank");
-        let training = self.presets[name].as_table().expect("every preset is here");
-        table.extend(training.clone());
-        Ok(table)
+    fn may_change(self) -> bool {
+        matches!(self, Scope::Resume | Scope::Call)
     }
 }
 
-/// Say in the help of `train` what holds when a flag is not given.
+settings! {
+    defaults(config: Config, recipe: Recipe);
+    "Data" {
+        /// Training text, in UTF-8: files, directories, globs [default: taipan's own sources]
+        files: Vec<String> = Vec::new(), positional "FILES", RunPath;
+        /// A Hugging Face tokenizer.json [default: bytes]
+        #[arg(conflicts_with = "train_tokenizer")]
+        tokenizer: PathBuf, flag "FILE", RunPath;
+        /// Train a byte-level BPE tokenizer of N tokens on the text
+        train_tokenizer: usize, flag "N", Run, in 258..=1 << 18;
+        /// Fraction of the text that is held out for evaluation
+        val_fraction: f64 = Split::default().held_out, flag "FRACTION", Run, in 0.0..=0.5;
+    }
+    "Model" {
+        /// Model size and training settings; other flags override it
+        preset: String = DEFAULT_PRESET.to_string(), flag "NAME", Run;
+        /// Width of the model
+        d_model: usize = config.hidden_size, flag "N", Model;
+        /// Number of layers
+        n_layer: usize = config.num_hidden_layers, flag "N", Model;
+        /// State size per channel
+        d_state: usize = config.state_size, flag "N", Model;
+        /// Kernel size of the convolution
+        d_conv: usize = config.conv_kernel, flag "N", Model;
+        /// Inner channels of a layer, as a multiple of --d-model
+        expand: usize = config.expand, flag "N", Model;
+        /// Rank of the projection to Δ [default: a 16th of --d-model]
+        dt_rank: usize = match d_model == config.hidden_size {
+            true => config.time_step_rank,
+            false => d_model.div_ceil(16),
+        }, flag "N", Model;
+        /// Do not tie the output head to the embedding
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        untied: bool = !config.tie_word_embeddings, flag "BOOL", Model;
+        /// Dtype of the weights; f16 and bf16 have master copies in f32
+        dtype: Dtype = Dtype::F32, flag "TYPE", Run;
+        /// Fine-tune this model (config.json, model.safetensors), with its tokenizer
+        from: PathBuf, flag "DIR", RunPath;
+        /// Do not train parameters whose names match, * for anything; may be repeated
+        freeze: Vec<String> = recipe.freeze.clone(), flag "PATTERN", Run;
+    }
+    "Training" {
+        /// Total number of steps
+        steps: u64 = recipe.schedule.total, flag "N", Resume;
+        /// Stop after this time, for example 90s, 10m or 1h
+        max_time: Time, flag "TIME", Call;
+        /// Sequences per batch
+        batch_size: usize = recipe.batch_size, flag "N", Run;
+        /// Tokens per sequence
+        block_size: usize = recipe.block_size, flag "N", Run;
+        /// Batches per step, whose gradients are accumulated
+        grad_accum: usize = recipe.grad_accum, flag "N", Run;
+        /// Peak learning rate, after the warm-up
+        lr: f64 = recipe.schedule.peak, flag "RATE", Run;
+        /// Final learning rate [default: a tenth of --lr]
+        min_lr: f64 = lr / 10.0, flag "RATE", Run;
+        /// How the learning rate decreases from --lr to --min-lr
+        schedule: LrCurve = recipe.schedule.curve.into(), flag "SHAPE", Run;
+        /// Steps of warm-up from 0 to --lr [default: a 20th of --steps]
+        warmup: u64 = steps / 20, flag "N", Run;
+        /// Steps of the decay at the end, with --schedule wsd [default: a fifth of --steps]
+        decay: u64 = steps / 5, flag "N", Resume;
+        /// AdamW: weight decay, of matrices only
+        weight_decay: f64 = recipe.weight_decay, flag "X", Run;
+        /// AdamW: decay rate of the mean gradient
+        beta1: f64 = recipe.beta1, flag "X", Run;
+        /// AdamW: decay rate of the mean squared gradient
+        beta2: f64 = recipe.beta2, flag "X", Run;
+        /// AdamW: added to the denominator
+        eps: f64 = recipe.eps, flag "X", Run;
+        /// Clip gradients to this global norm; 0 for no clipping
+        grad_clip: f64 = recipe.grad_clip.unwrap_or(0.0), flag "NORM", Run;
+        /// Seed of the weights, the split and the order of the data
+        seed: u64 = recipe.seed, flag "N", Run;
+        /// Recompute activations in the backward pass: a third more time, much less memory
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        recompute: bool = recipe.activations == Activations::Recomputed, flag "BOOL", Resume;
+    }
+    "Machine" {
+        /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see
+        /// taipan devices
+        device: String = "cpu".into(), flag "DEVICE", Resume;
+        /// CPU threads; results do not depend on it [default: one per core]
+        threads: usize, flag "N", Call;
+    }
+    "Output" {
+        /// Directory of the model, its checkpoints and the metrics
+        out: PathBuf = "taipan-run".into(), flag "DIR", Call;
+        /// Save a checkpoint at step N and exit; continue later with --resume
+        stop_after: u64, flag "N", Call, in 1..=steps;
+        /// Steps between checkpoints [default: a tenth of --steps]
+        save_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
+        /// Checkpoints to keep, besides the best
+        keep: usize = 2, flag "N", Resume, in 1..;
+        /// Steps between evaluations on held-out text [default: a tenth of --steps]
+        eval_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
+        /// Maximum number of held-out tokens per evaluation
+        eval_tokens: u64 = 32768, flag "N", Run, in 1..;
+        /// Steps between lines of metrics.jsonl
+        log_interval: u64 = 10, flag "N", Resume, in 1..;
+        /// Also write TensorBoard event files
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        tensorboard: bool = false, flag "BOOL", Resume;
+        /// Prompt of the sample at the end
+        prompt: String = "pub fn ".into(), flag "TEXT", Resume;
+        /// Tokens of the sample; 0 for no sample
+        sample_tokens: usize = 256, flag "N", Resume;
+    }
+}
+
+const DEFAULT_PRESET: Preset = Preset::Tiny;
+
+/// The flag of a setting, without its dashes.
+fn flag(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+/// An error unless a setting, if it is given, lies in its range.
+fn check<T: PartialOrd + Debug + Display>(
+    name: &'static str,
+    value: impl Into<Option<T>>,
+    range: impl RangeBounds<T>,
+) -> Result<(), InvalidValue> {
+    value.into().map_or(Ok(()), |value| InvalidValue::check("settings", name, value, range))
+}
+
+/// Add the defaults to the help of `train`.
 pub fn show_defaults(train: Command) -> Command {
-    let defaults = PRESETS.layers(PRESETS.default_of("preset")).expect("the default is there");
-    let names = Preset::ALL.map(|preset| preset.to_string()).join(", ");
-    train
-        .mut_args(|arg| match defaults.get(&arg.get_id().as_str().replace('_', "-")) {
-            None | Some(Value::Boolean(false)) => arg,
-            Some(value) => {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                arg.help(format!("{help} [default: {}]", value.trim_end()))
-            }
-        })
-        .mut_arg("preset", |arg| {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            arg.help(format!("{help} [one of {names}]"))
-        })
+    let (config, recipe) = (DEFAULT_PRESET.config(1), DEFAULT_PRESET.recipe());
+    let settings = Settings::resolve(Flags::default(), &config, &recipe);
+    let defaults = Table::try_from(settings).expect("numbers and texts");
+    let presets = Preset::ALL.map(|preset| preset.to_string()).join(", ");
+    train.mut_args(|arg| {
+        let mut help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        match defaults.get(&flag(arg.get_id().as_str())) {
+            _ if help.contains("[default: ") => {}
+            None | Some(Value::Boolean(false) | Value::Array(_)) => {}
+            Some(Value::String(text)) => help += &format!(" [default: {}]", text.trim_end()),
+            Some(value) => help += &format!(" [default: {value}]"),
+        }
+        if arg.get_id() == "preset" {
+            help += &format!(" [one of {presets}]");
+        }
+        arg.help(help)
+    })
 }
 
 impl Settings {
     /// The settings of a new run.
     pub fn new(flags: &Flags) -> Result<Settings, Failure> {
-        let said = said(flags)?;
-        let preset = said.get("preset").and_then(Value::as_str);
-        let mut table = PRESETS.layers(preset.unwrap_or(PRESETS.default_of("preset")))?;
-        if let Some(directory) = said.get("from").and_then(Value::as_str).map(Path::new) {
-            if preset.is_some() {
-                return Err(Usage("--preset and --from both say the model's shape".into()).into());
+        let flags = with_file(flags)?;
+        let preset = preset(&flags)?;
+        let config = match &flags.from {
+            None => preset.config(1),
+            Some(_) if flags.preset.is_some() => {
+                return Err(
+                    Usage("--preset and --from both determine the model's shape".into()).into()
+                );
             }
-            let shape = shape(&config_of(directory)?);
-            for (key, found) in &said {
-                if let Some(expected) = shape.get(key).filter(|expected| *expected != found) {
-                    let from = directory.display();
-                    return Err(Usage(format!(
-                        "--{key} is {found}, but in {from} it is {expected}"
-                    ))
-                    .into());
-                }
+            Some(directory) => config_of(directory)?,
+        };
+        let settings = Settings::resolve(flags.clone(), &config, &preset.recipe());
+        if let Some(directory) = &flags.from {
+            let of_model = Settings::resolve(Flags::default(), &config, &preset.recipe());
+            let [found, expected] = [&settings, &of_model].map(Table::try_from);
+            let (found, expected) = (found?, expected?);
+            let in_model = |key: &&String| Scope::of(key) == Some(Scope::Model);
+            if let Some(key) =
+                found.keys().filter(in_model).find(|key| found[*key] != expected[*key])
+            {
+                let (found, expected, from) = (&found[key], &expected[key], directory.display());
+                let why = format!("--{key} is {found}, but in {from} it is {expected}");
+                return Err(Usage(why).into());
             }
-            table.extend(shape);
         }
-        table.extend(said);
-        derive(&mut table)?;
-        Settings::checked(table)
+        settings.checked()
     }
 
-    /// The settings of the run in `--out`, to go on with it.
+    /// The settings of the run in `--out`, to resume it.
     pub fn resumed(flags: &Flags) -> Result<Settings, Failure> {
-        let said = said(flags)?;
-        let out = said.get("out").and_then(Value::as_str).unwrap_or(PRESETS.default_of("out"));
-        let directory = Path::new(out).to_owned();
-        let path = directory.join(FILE);
+        let flags = with_file(flags)?;
+        let preset = preset(&flags)?;
+        let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
+        let path = out.join(FILE);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| format!("nothing to resume: {}: {error}", path.display()))?;
-        let mut table: Table = read(&text, &path)?;
-        for (key, found) in &said {
-            let expected = table.get(key);
-            if expected != Some(found) && !CHANGEABLE.contains(&key.as_str()) {
+        let stored: Flags = read(&text, &path)?;
+        let (given, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
+        let fixed = |key: &str| Scope::of(key).is_none_or(|scope| !scope.may_change());
+        for (key, found) in given.iter().filter(|(key, _)| fixed(key)) {
+            let expected = expected.get(key);
+            if expected != Some(found) {
                 let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
                 let has = expected.map_or("none".into(), Value::to_string);
-                let may = CHANGEABLE.map(|key| format!("--{key}")).join(", ");
-                let run = directory.display();
+                let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
+                let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
+                let (run, may) = (out.display(), may.join(", "));
                 return Err(Usage(format!(
-                    "{name} is {found}, but the run in {run} has {has}; with --resume only these may change: {may}"
+                    "{name} is {found}, but the run in {run} has {has}; with --resume only these \
+                     may change: {may}"
                 ))
                 .into());
             }
         }
-        table.insert("out".into(), out.into());
-        table.extend(said);
-        Settings::checked(table)
+        let flags = Flags { out: Some(out), ..flags.or(stored) };
+        let preset = self::preset(&flags)?;
+        Settings::resolve(flags, &preset.config(1), &preset.recipe()).checked()
     }
 
-    fn checked(table: Table) -> Result<Settings, Failure> {
-        let settings: Settings =
-            table.try_into().map_err(|error| Usage(format!("settings: {error}")))?;
-        settings.check()?;
-        Ok(settings)
+    /// These settings, unless one is invalid.
+    fn checked(self) -> Result<Settings, Failure> {
+        self.shape(1).check().map_err(Usage::from)?;
+        self.recipe().check().map_err(Usage::from)?;
+        self.check_ranges().map_err(Usage::from)?;
+        // What TOML has no number for.
+        Table::try_from(&self).map_err(|error| Usage(format!("settings: {error}")))?;
+        Ok(self)
     }
 
-    /// Keep them in the run directory.
+    /// Write them to the directory of the run.
     pub fn save(&self) -> Result<(), Failure> {
         let mut table = Table::try_from(self)?;
-        table.retain(|key, _| !PASSING.contains(&key));
+        table.retain(|key, _| Scope::of(key) != Some(Scope::Call));
         let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
         Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
     }
 
-    /// What must be the same when the run goes on. Of paths only checksums: checkpoints are shared with people whom
-    /// these do not concern.
-    fn unchanging(&self) -> Result<Map<String, Json>, Failure> {
+    /// What must not change when the run is resumed. Of paths only checksums: checkpoints are
+    /// shared with people whom the paths do not concern.
+    fn fixed(&self) -> Result<Map<String, Json>, Failure> {
         let mut table = Table::try_from(self)?;
-        table.retain(|key, _| !CHANGEABLE.contains(&key));
+        table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
         let value = |(key, value): (String, Value)| {
-            let value = match PATHS.contains(&key.as_str()) {
+            let value = match Scope::of(&key) == Some(Scope::RunPath) {
                 true => checksum(value.to_string().as_bytes()).into(),
                 false => serde_json::to_value(value)?,
             };
@@ -233,49 +292,54 @@ impl Settings {
         table.into_iter().map(value).collect()
     }
 
-    /// Keep that with the checkpoints.
+    /// Save that with the checkpoints.
     pub fn note(&self, notes: &mut Map<String, Json>) -> Result<(), Failure> {
-        notes.insert(NOTE.into(), self.unchanging()?.into());
+        notes.insert(NOTE.into(), self.fixed()?.into());
         Ok(())
     }
 
-    /// An error if these settings, which are those of [`FILE`], are not the ones that the checkpoint was made with.
+    /// An error if these settings, which are those of [`FILE`], are not those of the checkpoint.
     pub fn check_unchanged(&self, notes: &Map<String, Json>) -> Result<(), Failure> {
         let none = Map::new();
         let expected = notes.get(NOTE).and_then(Json::as_object).unwrap_or(&none);
-        let found = self.unchanging()?;
+        let found = self.fixed()?;
         let mut keys = expected.keys().chain(found.keys());
         let Some(key) = keys.find(|key| found.get(*key) != expected.get(*key)) else {
             return Ok(());
         };
         let path = self.out.join(FILE);
-        let said = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
-        let difference = match PATHS.contains(&key.as_str()) {
+        let shown = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
+        let difference = match Scope::of(key) == Some(Scope::RunPath) {
             true => format!("{key} is not what it was when the run began"),
             false => {
-                let (found, expected) = (said(found.get(key)), said(expected.get(key)));
+                let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
                 format!("{key} is {found}, but the run began with {expected}")
             }
         };
-        let what = "it was edited; what may change are flags of --resume";
+        let what = "it was edited; to change a setting, use the flags that --resume allows";
         Err(Usage(format!("{}: {difference}; {what}", path.display())).into())
     }
 
-    /// The shape of the model.
+    /// The model's `config.json`.
     pub fn config(&self, vocab_size: usize) -> Result<Config, Failure> {
         match &self.from {
             Some(directory) => config_of(directory),
-            None => Ok(Config {
-                vocab_size,
-                hidden_size: self.d_model,
-                num_hidden_layers: self.n_layer,
-                state_size: self.d_state,
-                conv_kernel: self.d_conv,
-                expand: self.expand,
-                time_step_rank: self.dt_rank,
-                tie_word_embeddings: !self.untied,
-                ..Config::default()
-            }),
+            None => Ok(self.shape(vocab_size)),
+        }
+    }
+
+    /// The shape of the model.
+    fn shape(&self, vocab_size: usize) -> Config {
+        Config {
+            vocab_size,
+            hidden_size: self.d_model,
+            num_hidden_layers: self.n_layer,
+            state_size: self.d_state,
+            conv_kernel: self.d_conv,
+            expand: self.expand,
+            time_step_rank: self.dt_rank,
+            tie_word_embeddings: !self.untied,
+            ..Config::default()
         }
     }
 
@@ -283,9 +347,9 @@ impl Settings {
     pub fn recipe(&self) -> Recipe {
         let (peak, min, warmup, total) = (self.lr, self.min_lr, self.warmup, self.steps);
         let curve = match self.schedule {
-            Shape::Constant => Curve::Constant,
-            Shape::Cosine => Curve::Cosine,
-            Shape::Wsd => Curve::StableDecay { decay: self.decay },
+            LrCurve::Constant => Curve::Constant,
+            LrCurve::Cosine => Curve::Cosine,
+            LrCurve::Wsd => Curve::StableDecay { decay: self.decay },
         };
         Recipe {
             batch_size: self.batch_size,
@@ -296,159 +360,63 @@ impl Settings {
             beta1: self.beta1,
             beta2: self.beta2,
             eps: self.eps,
-            grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip),
+            grad_clip: (self.grad_clip != 0.0).then_some(self.grad_clip),
             seed: self.seed,
             freeze: self.freeze.clone(),
             activations: match self.recompute {
                 true => Activations::Recomputed,
-                false => Activations::Kept,
+                false => Activations::Saved,
             },
         }
     }
-
-    /// Refuse what makes no sense.
-    fn check(&self) -> Result<(), Usage> {
-        let size = 1..=1 << 18; // of Config
-        let above_zero = (Bound::Excluded(0.0), Bound::Excluded(f64::INFINITY));
-        within("d-model", self.d_model, size.clone())?;
-        within("n-layer", self.n_layer, size.clone())?;
-        within("d-state", self.d_state, 1..=Scan::MAX_STATES)?;
-        within("d-conv", self.d_conv, 1..=1 << 13)?; // of Config
-        within("expand", self.expand, 1..=(1 << 18) / self.d_model)?;
-        within("dt-rank", self.dt_rank, 1..=self.d_model * self.expand)?;
-        within("train-tokenizer", self.train_tokenizer.unwrap_or(258), 258..=1 << 18)?;
-        within("val-fraction", self.val_fraction, 0.0..=0.5)?;
-        within("batch-size", self.batch_size, size.clone())?;
-        within("block-size", self.block_size, 1..=1 << 20)?;
-        within("grad-accum", self.grad_accum, size)?;
-        within("steps", self.steps, 1..=1 << 40)?;
-        within("lr", self.lr, above_zero)?;
-        within("min-lr", self.min_lr, 0.0..=self.lr)?;
-        within("warmup", self.warmup, 0..=self.steps)?;
-        if self.schedule == Shape::Wsd {
-            within("decay", self.decay, 0..=self.steps - self.warmup)?;
-        }
-        within("weight-decay", self.weight_decay, 0.0..f64::INFINITY)?;
-        within("beta1", self.beta1, 0.0..1.0)?;
-        within("beta2", self.beta2, 0.0..1.0)?;
-        within("eps", self.eps, above_zero)?;
-        within("grad-clip", self.grad_clip, 0.0..f64::INFINITY)?;
-        within("threads", self.threads.unwrap_or(1), 1..=1024)?;
-        within("stop-after", self.stop_after.unwrap_or(1), 1..=self.steps)?;
-        within("save-interval", self.save_interval, 1..)?;
-        within("keep", self.keep, 1..)?;
-        within("eval-interval", self.eval_interval, 1..)?;
-        within("eval-tokens", self.eval_tokens, 1..)?;
-        within("log-interval", self.log_interval, 1..)
-    }
 }
 
-/// An error unless the value of a flag lies in its range.
-fn within<T: PartialOrd + Display>(
-    flag: &str,
-    value: T,
-    range: impl RangeBounds<T>,
-) -> Result<(), Usage> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    let least = match range.start_bound() {
-        Bound::Included(least) => Some(format!("at least {least}")),
-        Bound::Excluded(least) => Some(format!("above {least}")),
-        Bound::Unbounded => None,
-    };
-    let most = match range.end_bound() {
-        Bound::Included(most) => Some(format!("at most {most}")),
-        Bound::Excluded(most) => Some(format!("below {most}")),
-        Bound::Unbounded => None,
-    };
-    let bounds: Vec<_> = least.into_iter().chain(most).collect();
-    Err(Usage(format!("--{flag} is {value}, expected {}", bounds.join(" and "))))
-}
-
-/// What the user said: in the file of `--config`, and above it on the command line.
-fn said(flags: &Flags) -> Result<Table, Failure> {
-    let mut table = match &flags.config {
-        None => Table::new(),
+/// What the user specified: the flags and, where they are not given, the file of `--config`.
+fn with_file(flags: &Flags) -> Result<Flags, Failure> {
+    let flags = match &flags.config {
+        None => flags.clone(),
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| format!("--config: {}: {error}", path.display()))?;
             // Unknown keys and wrong types are found here, with their lines.
-            let flags: Flags = read(&text, path)?;
-            Table::try_from(flags)?
+            flags.clone().or(read(&text, path)?)
         }
     };
-    table.extend(Table::try_from(flags).map_err(|error| Usage(format!("flags: {error}")))?);
-    for (one, other) in [("tokenizer", "train-tokenizer")] {
-        if table.contains_key(one) && table.contains_key(other) {
-            return Err(Usage(format!("--{one} and --{other} cannot both hold")).into());
-        }
+    if flags.tokenizer.is_some() && flags.train_tokenizer.is_some() {
+        return Err(
+            Usage("--tokenizer and --train-tokenizer cannot be used together".into()).into()
+        );
     }
-    Ok(table)
+    Ok(flags)
 }
 
-fn read<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, Usage> {
+fn read(text: &str, path: &Path) -> Result<Flags, Usage> {
     toml::from_str(text).map_err(|error| Usage(format!("{}: {error}", path.display())))
 }
 
-/// Fill in what follows from other settings unless it was said.
-fn derive(table: &mut Table) -> Result<(), Usage> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    struct Basis {
-        d_model: i64,
-        steps: i64,
-        lr: f64,
+fn preset(flags: &Flags) -> Result<Preset, Usage> {
+    match &flags.preset {
+        None => Ok(DEFAULT_PRESET),
+        Some(name) => name.parse().map_err(|error| Usage(format!("--{error}"))),
     }
-    let basis: Basis =
-        table.clone().try_into().map_err(|error| Usage(format!("settings: {error}")))?;
-    let tenth = (basis.steps / 10).max(1);
-    for (key, value) in [
-        ("dt-rank", Value::Integer((basis.d_model + 15) / 16)),
-        ("min-lr", Value::Float(basis.lr / 10.0)),
-        ("warmup", Value::Integer(basis.steps / 20)),
-        ("decay", Value::Integer(basis.steps / 5)),
-        ("save-interval", Value::Integer(tenth)),
-        ("eval-interval", Value::Integer(tenth)),
-    ] {
-        table.entry(key).or_insert(value);
-    }
-    Ok(())
-}
-
-/// The settings that a model's shape decides.
-fn shape(config: &Config) -> Table {
-    let size = |size: usize| Value::Integer(size as i64); // 2¹⁸ at most
-    Table::from_iter([
-        ("d-model".into(), size(config.hidden_size)),
-        ("n-layer".into(), size(config.num_hidden_layers)),
-        ("d-state".into(), size(config.state_size)),
-        ("d-conv".into(), size(config.conv_kernel)),
-        ("expand".into(), size(config.expand)),
-        ("dt-rank".into(), size(config.time_step_rank)),
-        ("untied".into(), Value::Boolean(!config.tie_word_embeddings)),
-    ])
 }
 
 /// The `config.json` of a directory.
 pub fn config_of(directory: &Path) -> Result<Config, Failure> {
-    let path = directory.join("config.json");
-    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    let text = std::fs::read_to_string(&path).map_err(|error| named(&error))?;
-    Ok(Config::from_json(&text).map_err(|error| named(&error))?)
+    Ok(Config::from_file(directory.join("config.json"))?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn settings(said: &str) -> Result<Settings, String> {
-        let flags: Flags = toml::from_str(said).unwrap();
+    fn settings(toml: &str) -> Result<Settings, String> {
+        let flags: Flags = toml::from_str(toml).unwrap();
         Settings::new(&flags).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn every_preset_makes_sense() {
+    fn every_preset_is_valid() {
         for preset in Preset::ALL {
             let settings = settings(&format!("preset = '{preset}'")).unwrap();
             assert_eq!(settings.preset, preset.to_string());
@@ -458,36 +426,39 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_others_can_be_said() {
+    fn derived_defaults_can_be_overridden() {
         let derived = settings("steps = 100\nlr = 0.5\nd-model = 40").unwrap();
         assert_eq!((derived.warmup, derived.decay, derived.eval_interval), (5, 20, 10));
         assert_eq!((derived.min_lr, derived.dt_rank), (0.05, 3));
-        let said = settings("steps = 100\nlr = 0.5\nmin-lr = 0\nwarmup = 7\ndt-rank = 2").unwrap();
-        assert_eq!((said.min_lr, said.warmup, said.dt_rank), (0.0, 7, 2));
+        let given = settings("steps = 100\nlr = 0.5\nmin-lr = 0\nwarmup = 7\ndt-rank = 2").unwrap();
+        assert_eq!((given.min_lr, given.warmup, given.dt_rank), (0.0, 7, 2));
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_values_are_refused() {
         let cases = [
-            ("steps = 0", "--steps is 0, expected at least 1 and at most 1099511627776"),
+            ("steps = 0", "--steps is 0, expected 1 to 1099511627776"),
             ("beta1 = 1.0", "--beta1 is 1, expected at least 0 and below 1"),
             ("lr = nan", "--lr is NaN, expected above 0 and below inf"),
             ("lr = -1", "--lr is -1, expected above 0"),
             ("weight-decay = inf", "--weight-decay is inf, expected at least 0 and below inf"),
-            (
-                "lr = 1e-4\nmin-lr = 1e-3",
-                "--min-lr is 0.001, expected at least 0 and at most 0.0001",
-            ),
-            ("steps = 10\nwarmup = 11", "--warmup is 11, expected at least 0 and at most 10"),
+            ("lr = 1e-4\nmin-lr = 1e-3", "--min-lr is 0.001, expected 0 to 0.0001"),
+            ("steps = 10\nwarmup = 11", "--warmup is 11, expected 0 to 10"),
             ("steps = 10\nstop-after = 11", "--stop-after is 11"),
-            ("d-model = 100000\nexpand = 3", "--expand is 3, expected at least 1 and at most 2"),
-            ("d-state = 300", "--d-state is 300, expected at least 1 and at most 256"),
+            ("d-model = 100000\nexpand = 3", "--expand is 3, expected 1 to 2"),
+            ("d-state = 300", "--d-state is 300, expected 1 to 256"),
+            ("grad-clip = -1", "--grad-clip is -1, expected above 0 and below inf"),
+            ("keep = 0", "--keep is 0, expected 1 or more"),
+            (
+                "batch-size = 65536\nblock-size = 65536",
+                "--batch-size × --block-size × --grad-accum is 4294967296, expected 1 to ",
+            ),
             ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];
-        for (said, start) in cases {
-            let error = settings(said).unwrap_err();
-            assert!(error.starts_with(start), "{said}: {error}");
+        for (toml, start) in cases {
+            let error = settings(toml).unwrap_err();
+            assert!(error.starts_with(start), "{toml}: {error}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The values as blocks from the least to the greatest, at most `width` of them: neighbours share
+/// The values as blocks from the min to the max, at most `width` of them: neighbours share
 /// one, by their mean.
 pub fn sparkline(values: &[f64], width: usize) -> String {
     let columns = width.min(values.len());
@@ -12,18 +12,18 @@ pub fn sparkline(values: &[f64], width: usize) -> String {
         shared.iter().sum::<f64>() / shared.len() as f64
     };
     let means: Vec<f64> = (0..columns).map(mean).collect();
-    let (least, greatest) = range(&means);
+    let (min, max) = range(&means);
     let level = |value: &f64| {
-        let height = (value - least) / (greatest - least).max(f64::MIN_POSITIVE);
+        let height = (value - min) / (max - min).max(f64::MIN_POSITIVE);
         LEVELS[(height * 7.0).round() as usize]
     };
     means.iter().map(level).collect()
 }
 
-/// The least and the greatest.
+/// The min and the max.
 pub fn range(values: &[f64]) -> (f64, f64) {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    (least, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (min, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a run needs before its first step: text, tokenizer, model, and a directory of its own.
+//! The start of a run: text, tokenizer, model, and a directory of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use taipan::Device;
 use taipan::optim::Curve;
 use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{
-    Config, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory, is_unfinished,
-    remove_unfinished,
+    Config, Error, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory,
+    is_unfinished, remove_unfinished,
 };
 
 use super::corpus::SOURCES;
@@ -24,13 +24,13 @@ pub const DATA: &str = "data";
 pub struct Start {
     pub trainer: Trainer,
     pub memory: Memory,
-    /// Files that were found and are not text.
+    /// Files that were found and skipped.
     pub skipped: Vec<Skipped>,
     /// No other program writes to the directory while this lives.
     pub lock: Lock,
 }
 
-/// Begin a run in a directory where nothing is.
+/// Begin a run in an empty directory.
 pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     // Before anything is written there, and again when nobody else can.
@@ -38,12 +38,12 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let made = create_directories(out)?;
     let lock = Lock::take(out)?;
     check_empty(out)?;
-    sweep(out)?;
+    remove_temporary(out)?;
     let prepared = prepare(settings, device);
     match prepared {
         Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
         Err(error) => {
-            // Nothing stays of a run that could not begin; the reason for that says more than an error here.
+            // Nothing remains of a run that could not begin; its error says more than one of these.
             let _ = fs::remove_file(out.join(settings::FILE));
             let _ = fs::remove_dir_all(out.join(DATA));
             lock.remove();
@@ -53,13 +53,16 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     }
 }
 
-/// Go on from the last checkpoint; if the run was stopped before its first, from the beginning.
+/// Resume from the last checkpoint; if the run was stopped before its first, start again.
 pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     let lock = Lock::take(out)?;
-    sweep(out)?;
+    remove_temporary(out)?;
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
-        crate::print(&format!("{}: no checkpoint yet, the run begins anew\n", out.display()))?;
+        crate::print(&format!(
+            "{}: no checkpoint yet, the run starts again from the beginning\n",
+            out.display()
+        ))?;
         let (trainer, memory, skipped) = prepare(settings, device)?;
         return Ok(Start { trainer, memory, skipped, lock });
     };
@@ -71,19 +74,18 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         true => (open_data(out)?, Vec::new()),
         false => {
             let gone = out.join(DATA).display().to_string();
-            crate::print(&format!("{gone} is not there: the text is tokenised again\n"))?;
+            crate::print(&format!("{gone} is missing: the text is tokenised again\n"))?;
             let sources = sources(settings)?;
             let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
             (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
         }
     };
-    let trainer = Trainer::resume(out, dataset, device, |stored| lengthen(stored, &recipe))?;
+    let trainer = Trainer::resume(out, dataset, device, |stored| update_recipe(stored, &recipe))?;
     settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
         if let Some(steps) = steps.filter(|steps| *steps < done) {
-            let why =
-                format!("--{flag} is {steps}, but {} has {done} steps behind it", out.display());
+            let why = format!("--{flag} is {steps}, but {} is at step {done}", out.display());
             return Err(Usage(why).into());
         }
     }
@@ -91,8 +93,8 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     Ok(Start { trainer, memory, skipped, lock })
 }
 
-/// What may be another when a run goes on: its length, and what it keeps in memory.
-fn lengthen(stored: &mut Recipe, wanted: &Recipe) {
+/// Take over what may change when a run is resumed: its length, and the activations it saves.
+fn update_recipe(stored: &mut Recipe, wanted: &Recipe) {
     stored.activations = wanted.activations;
     stored.schedule.total = wanted.schedule.total;
     if let (Curve::StableDecay { decay: stored }, Curve::StableDecay { decay }) =
@@ -126,7 +128,7 @@ fn prepare(
     Ok((trainer, memory, sources.skipped().to_vec()))
 }
 
-/// The text to learn from, of which the run's own directory is never a part.
+/// The training text, without the files in the run's own directory.
 fn sources(settings: &Settings) -> Result<Sources, Failure> {
     Ok(match settings.files.is_empty() {
         true => Sources::texts(SOURCES.iter().copied()),
@@ -151,7 +153,7 @@ fn open_data(out: &Path) -> Result<Dataset, Failure> {
     })?)
 }
 
-/// The one that was named, made, or belongs to the model to go on from; or else bytes.
+/// The one of the flags or of the model to fine-tune; or else bytes.
 fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failure> {
     let of_model = settings.from.as_ref().map(|model| model.join("tokenizer.json"));
     Ok(match (&settings.tokenizer, settings.train_tokenizer, of_model) {
@@ -162,13 +164,14 @@ fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failur
     })
 }
 
-/// Refuse at once what would fail in the middle of the first step. Of a GPU nobody tells how much it has.
+/// Refuse at once what would fail in the middle of the first step. GPUs do not report their memory.
 fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String> {
     let needed = memory.total();
     match free_memory() {
         Some(free) if *device == Device::Cpu && needed > free => Err(format!(
             "memory: training {:.1} M parameters needs about {}, but {} is free; \
-             less is needed with a smaller --batch-size or --block-size (and --grad-accum), or with --recompute",
+             less is needed with a smaller --batch-size or --block-size (and --grad-accum), or \
+             with --recompute",
             config.parameters() as f64 / 1e6,
             crate::bytes(needed),
             crate::bytes(free),
@@ -177,37 +180,38 @@ fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String>
     }
 }
 
-/// An error if there is anything in the directory but what a program that was killed at once left.
+/// An error if there is anything in the directory but what a program that was killed at its start
+/// left.
 fn check_empty(out: &Path) -> Result<(), Failure> {
     let entries = match fs::read_dir(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| format!("{}: {error}", out.display()))?,
+        entries => entries.map_err(Error::io(out))?,
     };
     let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
     let names = names.collect::<std::io::Result<Vec<_>>>();
-    let names = names.map_err(|error| format!("{}: {error}", out.display()))?;
+    let names = names.map_err(Error::io(out))?;
     let matters = |name: &str| name != lock::FILE && !is_unfinished(name);
     if !names.iter().any(|name| name.to_str().is_none_or(matters)) {
         return Ok(());
     }
     if names.iter().any(|name| name == lock::FILE) {
-        // A run that is at work is the better reason.
+        // That another run is at work is the better reason.
         Lock::take(out)?;
     }
-    let what = "is not empty, expected a new directory; --resume goes on with a run";
+    let what = "is not empty, expected a new directory; --resume continues a run";
     Err(Usage(format!("--out: {} {what}", out.display())).into())
 }
 
-/// Make a directory and those around it; which were not there, the outermost first.
+/// Create a directory and its parents; returns those that were missing, the outermost first.
 fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
     let missing = out.ancestors().take_while(|path| *path != Path::new("") && !path.exists());
     let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
     missing.reverse();
-    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    fs::create_dir_all(out).map_err(Error::io(out))?;
     Ok(missing)
 }
 
-/// Remove what a killed program left unfinished.
-fn sweep(out: &Path) -> Result<(), Failure> {
+/// Remove the temporary files that a killed program left.
+fn remove_temporary(out: &Path) -> Result<(), Failure> {
     Ok(remove_unfinished(out, &[settings::FILE, metrics::FILE, curve::FILE])?)
 }

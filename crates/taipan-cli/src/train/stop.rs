@@ -1,26 +1,26 @@
-//! Ctrl-C, and what a system sends to end a program.
+//! Ctrl-C and other signals that end a program.
 
 use crate::Failure;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Nothing to save yet: a signal ends the program.
+/// There is nothing to save yet: a signal ends the program.
 const PREPARING: u8 = 0;
-/// A signal is noted.
+/// A signal requests a stop.
 const RUNNING: u8 = 1;
-/// It was: the next one ends the program.
+/// A stop was requested: the next signal ends the program.
 const STOPPING: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(PREPARING);
 
-/// What a shell gives a program that SIGINT ended.
+/// The exit code of a program that SIGINT ended, by the shell's convention.
 const INTERRUPTED: i32 = 130;
 
-/// Take care of signals from now on.
+/// Handle signals from now on.
 pub fn listen() -> Result<(), Failure> {
     ctrlc::set_handler(|| {
-        let noted =
+        let requested =
             STATE.compare_exchange(RUNNING, STOPPING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if !noted {
+        if !requested {
             std::process::exit(INTERRUPTED);
         }
     })
@@ -32,7 +32,7 @@ pub fn begin() {
     STATE.store(RUNNING, Ordering::SeqCst);
 }
 
-/// Whether the user wants the run to end.
-pub fn wanted() -> bool {
+/// Whether the run is to stop.
+pub fn requested() -> bool {
     STATE.load(Ordering::SeqCst) == STOPPING
 }

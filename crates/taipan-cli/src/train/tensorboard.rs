@@ -4,7 +4,8 @@
 //! CRC-32C. The data is an `Event`:
 //!
 //! ```text
-//! Event      wall_time = 1: double, step = 2: int64, file_version = 3: string, summary = 5, session_log = 7
+//! Event      wall_time = 1: double, step = 2: int64, file_version = 3: string, summary = 5,
+//!            session_log = 7
 //! Summary    value = 1, repeated: { tag = 1: string, simple_value = 2: float }
 //! SessionLog status = 1: enum { START = 1 }
 //! ```
@@ -13,6 +14,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use taipan_lm::Error;
 
 use super::metrics::{Row, Timing};
 use crate::Failure;
@@ -27,16 +30,15 @@ pub struct Events {
 }
 
 impl Events {
-    /// A new file in the run directory, for a run that has come to `step`. Of older files TensorBoard
-    /// forgets what is after it.
+    /// A new file in the run directory, for a run that has come to `step`. Of older files
+    /// TensorBoard forgets what is after it.
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let listed = std::fs::read_dir(directory);
-        let names = listed.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let names = listed.map_err(Error::io(directory))?;
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let path = directory.join(name_after(now, names));
-        let file =
-            File::create_new(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = File::create_new(&path).map_err(Error::io(&path))?;
         let mut events = Events { path, file };
         events.write(0, 3, b"brain.Event:2")?;
         let mut start = Vec::new();
@@ -64,13 +66,12 @@ impl Events {
     fn write(&mut self, step: u64, field: u32, value: &[u8]) -> Result<(), Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let record = record(&event(now.as_secs_f64(), step, field, value));
-        let written = self.file.write_all(&record);
-        Ok(written.map_err(|error| format!("{}: {error}", self.path.display()))?)
+        Ok(self.file.write_all(&record).map_err(Error::io(&self.path))?)
     }
 }
 
-/// A name for a file of this time. TensorBoard reads files in the order of their names, so that it comes after all
-/// that are there, though the clock may have been turned back.
+/// A name for a file of this time. TensorBoard reads files in the order of their names, so that it
+/// comes after all that are there, though the clock may have been turned back.
 fn name_after(now: Duration, names: impl Iterator<Item = String>) -> String {
     let time = |name: String| {
         let time = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split_once('.')?;

@@ -1,4 +1,4 @@
-//! `warnings.log`: what went wrong beside the training, which goes on.
+//! `warnings.log`: problems that do not stop the training.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "warnings.log";
 
-/// The file in the directory of a run; it is made with the first warning.
+/// The file in the directory of a run; the first warning creates it.
 pub struct Warnings {
     path: PathBuf,
-    said: HashSet<String>,
+    known: HashSet<String>,
 }
 
 impl Warnings {
     pub fn new(directory: &Path) -> Warnings {
-        Warnings { path: directory.join(FILE), said: HashSet::new() }
+        Warnings { path: directory.join(FILE), known: HashSet::new() }
     }
 
-    /// Add a line, unless it was said before; whether it is new.
+    /// Add a line, unless it was added before; returns whether it is new.
     pub fn push(&mut self, warning: &str) -> bool {
-        let new = self.said.insert(warning.to_owned());
+        let new = self.known.insert(warning.to_owned());
         if new {
             // Where even this cannot be written, there is nobody left to tell.
             let file = File::options().create(true).append(true).open(&self.path);

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bench::Bench;
+use crate::harness::Harness;
 use crate::shim::{Action, Fault, preload};
 use crate::tree::Tree;
 
@@ -23,7 +23,7 @@ pub enum Start {
 
 /// A run of 12 steps in the directory `run`.
 pub struct Attack {
-    pub bench: Bench,
+    pub harness: Harness,
     /// How many checkpoints it keeps.
     keep: &'static str,
     /// What it comes to if nothing happens.
@@ -47,9 +47,9 @@ impl Attack {
     }
 
     pub fn with_keep(test: &str, keep: &'static str) -> Attack {
-        let bench = Bench::new(&format!("crash-{test}"));
+        let harness = Harness::new(&format!("crash-{test}"));
         let attack = Attack {
-            bench,
+            harness,
             keep,
             whole: Tree::default(),
             checkpoints: Tree::default(),
@@ -57,11 +57,11 @@ impl Attack {
         };
         let run = |command: &mut Command| {
             expect_success(&end(preload(command))).unwrap();
-            let tree = Tree::read(&attack.bench.path("run"));
-            std::fs::remove_dir_all(attack.bench.path("run")).unwrap();
+            let tree = Tree::read(&attack.harness.path("run"));
+            std::fs::remove_dir_all(attack.harness.path("run")).unwrap();
             tree
         };
-        let checkpoints = run(&mut attack.bench.train(&settings("12", "99")));
+        let checkpoints = run(&mut attack.harness.train(&settings("12", "99")));
         let half = run(attack.begin().args(["--stop-after", "6"]));
         let whole = run(&mut attack.begin()).of_the_run_alone();
         Attack { whole, checkpoints, half, ..attack }
@@ -69,16 +69,16 @@ impl Attack {
 
     /// Begin the run.
     pub fn begin(&self) -> Command {
-        self.bench.train(&settings("12", self.keep))
+        self.harness.train(&settings("12", self.keep))
     }
 
     pub fn resume(&self) -> Command {
-        self.bench.bare(&["--resume", "--out", "run", "--threads", "1"])
+        self.harness.bare(&["--resume", "--out", "run", "--threads", "1"])
     }
 
     /// Bring the directory to where a program starts, and give that program. Its calls are counted.
     pub fn start(&self, start: Start) -> Command {
-        let run = self.bench.path("run");
+        let run = self.harness.path("run");
         if run.exists() {
             std::fs::remove_dir_all(&run).unwrap();
         }
@@ -95,16 +95,16 @@ impl Attack {
 
     /// Have a program's calls counted that change files of the run.
     pub fn count<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        let bench = self.bench.path("").canonicalize().unwrap();
-        let log = bench.join("calls");
+        let harness = self.harness.path("").canonicalize().unwrap();
+        let log = harness.join("calls");
         let _ = std::fs::remove_file(&log);
-        preload(command).env("SHIM_DIR", bench.join("run")).env("SHIM_LOG", log)
+        preload(command).env("SHIM_DIR", harness.join("run")).env("SHIM_LOG", log)
     }
 
     /// The calls of the program that was counted last, as `write checkpoint-3/config.json`.
     pub fn calls(&self) -> Vec<String> {
-        let run = format!("{}/run", self.bench.path("").canonicalize().unwrap().display());
-        let text = std::fs::read_to_string(self.bench.path("calls")).unwrap_or_default();
+        let run = format!("{}/run", self.harness.path("").canonicalize().unwrap().display());
+        let text = std::fs::read_to_string(self.harness.path("calls")).unwrap_or_default();
         text.lines().map(|line| line.replace(&run, "").replace(" /", " ")).collect()
     }
 
@@ -114,7 +114,8 @@ impl Attack {
         self.calls()
     }
 
-    /// Let each fault befall a program, go on without it, and fail the test with what went wrong.
+    /// Let each fault happen to a program, continue without it, and fail the test with what went
+    /// wrong.
     pub fn sweep(&self, start: Start, faults: impl IntoIterator<Item = Fault>) {
         let (mut failures, mut count) = (String::new(), 0);
         for fault in faults {
@@ -136,10 +137,10 @@ impl Attack {
         let met = match fault.action {
             Action::Kill | Action::KillAfter => match output.status.signal() {
                 Some(9) => Ok(()),
-                _ => Err(format!("not killed: {}", told(&output))),
+                _ => Err(format!("not killed: {}", outcome(&output))),
             },
             Action::Short | Action::Fail(crate::shim::EINTR) | Action::Wait(_) => {
-                expect_success(&output).and_then(|()| self.expect_whole())
+                expect_success(&output).and_then(|()| self.expect_complete())
             }
             Action::Full => self.expect_reason(&output, crate::shim::ENOSPC),
             Action::Fail(errno) => self.expect_reason(&output, errno),
@@ -147,15 +148,15 @@ impl Attack {
         met.and_then(|()| self.expect_checkpoints(newest)).and_then(|()| self.recover())
     }
 
-    /// An error that tells what failed and why; or a warning of what the run could do without, which is put right
-    /// when it is resumed; or neither, and then nothing is amiss.
+    /// An error that tells what failed and why; or a warning of what the run could do without,
+    /// which is put right when it is resumed; or neither, and then nothing is amiss.
     fn expect_reason(&self, output: &Output, errno: i32) -> Result<(), String> {
         let reason = std::io::Error::from_raw_os_error(errno).to_string();
         if output.status.code() == Some(0) {
-            let warnings = std::fs::read_to_string(self.bench.path("run/warnings.log"));
+            let warnings = std::fs::read_to_string(self.harness.path("run/warnings.log"));
             return match warnings {
                 Ok(warnings) if warnings.contains(&reason) => Ok(()),
-                _ => self.expect_whole().map_err(|why| format!("exit 0, but {why}")),
+                _ => self.expect_complete().map_err(|why| format!("exit 0, but {why}")),
             };
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -164,19 +165,19 @@ impl Attack {
         let told_well =
             first.starts_with("taipan: ") && first.contains("run") && first.contains(&reason);
         let way_back = |line: &str| {
-            let rest = " is whole; to go on from it: taipan train --resume --out run";
+            let rest = " is complete; to resume from it: taipan train --resume --out run";
             let checkpoint = line.strip_prefix("taipan: ").and_then(|line| line.strip_suffix(rest));
-            checkpoint.is_some_and(|checkpoint| self.bench.path(checkpoint).exists())
+            checkpoint.is_some_and(|checkpoint| self.harness.path(checkpoint).exists())
         };
         match output.status.code() == Some(1) && told_well && lines.all(way_back) {
             true => Ok(()),
-            false => Err(format!("expected a reason, found {}", told(output))),
+            false => Err(format!("expected a reason, found {}", outcome(output))),
         }
     }
 
     /// Every checkpoint is as it was written, and none is lost.
     pub fn expect_checkpoints(&self, newest: u64) -> Result<(), String> {
-        let run = self.bench.path("run");
+        let run = self.harness.path("run");
         let tree = if run.exists() { Tree::read(&run) } else { Tree::default() };
         for step in tree.checkpoints() {
             let name = format!("checkpoint-{step}");
@@ -197,13 +198,13 @@ impl Attack {
             output = end(preload(&mut self.begin()));
         }
         let how = if nothing { "begun again" } else { "resumed" };
-        let whole = expect_success(&output).and_then(|()| self.expect_whole());
+        let whole = expect_success(&output).and_then(|()| self.expect_complete());
         whole.map_err(|why| format!("{how}: {why}"))
     }
 
     /// The run has come to its end, and nobody can see that anything happened.
-    pub fn expect_whole(&self) -> Result<(), String> {
-        Tree::read(&self.bench.path("run")).of_the_run_alone().compare(&self.whole)
+    pub fn expect_complete(&self) -> Result<(), String> {
+        Tree::read(&self.harness.path("run")).of_the_run_alone().compare(&self.whole)
     }
 }
 
@@ -223,7 +224,7 @@ pub fn wait(mut child: Child) -> Output {
     while child.try_wait().unwrap().is_none() {
         if began.elapsed() > LIMIT {
             child.kill().unwrap();
-            panic!("a program hangs: {}", told(&child.wait_with_output().unwrap()));
+            panic!("a program hangs: {}", outcome(&child.wait_with_output().unwrap()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -241,11 +242,11 @@ pub fn until(child: &mut Child, what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 pub fn expect_success(output: &Output) -> Result<(), String> {
-    if output.status.code() == Some(0) { Ok(()) } else { Err(told(output)) }
+    if output.status.code() == Some(0) { Ok(()) } else { Err(outcome(output)) }
 }
 
 /// How a program ended, and what it said.
-pub fn told(output: &Output) -> String {
+pub fn outcome(output: &Output) -> String {
     format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::attack::{end, expect_success};
-use crate::bench::Bench;
+use crate::harness::Harness;
 use crate::shim::preload;
 use crate::tree::Tree;
 
@@ -22,15 +22,15 @@ const SETTINGS: [&str; 9] = [
 
 #[test]
 fn a_run_does_not_depend_on_clocks() {
-    let bench = Bench::new("crash-clocks");
+    let harness = Harness::new("crash-clocks");
     let end = |command: &mut Command| expect_success(&end(preload(command)));
     let tree = || {
-        let run = bench.path("run");
+        let run = harness.path("run");
         let tree = Tree::read(&run).of_the_run_alone();
         std::fs::remove_dir_all(run).unwrap();
         tree
     };
-    end(&mut bench.train(&SETTINGS)).unwrap();
+    end(&mut harness.train(&SETTINGS)).unwrap();
     let expected = tree();
     let (mut failures, day) = (Vec::new(), 86400);
     for (clock, jump) in [
@@ -43,12 +43,12 @@ fn a_run_does_not_depend_on_clocks() {
         // To the end of what a clock can tell.
         ("SHIM_MONOTONIC", format!("{}", i64::MAX / 1000)),
     ] {
-        let whole = end(bench.train(&SETTINGS).args(["--stop-after", "3"]).env(clock, &jump))
+        let whole = end(harness.train(&SETTINGS).args(["--stop-after", "3"]).env(clock, &jump))
             .and_then(|()| {
                 let resume = ["--resume", "--out", "run", "--stop-after", "6"];
-                end(bench.bare(&resume).env(clock, &jump))
+                end(harness.bare(&resume).env(clock, &jump))
             })
-            .and_then(|()| end(bench.bare(&["--resume", "--out", "run"]).env(clock, &jump)));
+            .and_then(|()| end(harness.bare(&["--resume", "--out", "run"]).env(clock, &jump)));
         if let Err(why) = whole.and(tree().compare(&expected)) {
             failures.push(format!("{clock} {jump}: {why}"));
         }

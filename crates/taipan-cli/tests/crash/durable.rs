@@ -1,4 +1,4 @@
-//! A machine that stops: what its disk was not told to keep may be gone, even if it was written
+//! A machine that stops: what its disk was not asked to keep may be gone, even if it was written
 //! before something that is there.
 
 use std::collections::BTreeSet;
@@ -51,6 +51,7 @@ impl Unsynced {
 fn what_a_checkpoint_needs_is_on_the_disk_when_it_is() {
     let attack = Attack::new("durable");
     let (mut unsynced, mut is_new, mut early) = (Unsynced::default(), false, BTreeSet::new());
+    let mut saved = 0;
     for call in attack.all_calls(Start::Nothing, "") {
         let (kind, path) = call.split_once(' ').unwrap();
         if DISPENSABLE.iter().any(|name| path.starts_with(name)) {
@@ -66,7 +67,9 @@ fn what_a_checkpoint_needs_is_on_the_disk_when_it_is() {
             let left = unsynced.files.iter().chain(&unsynced.directories);
             early.extend(left.map(|name| format!("a checkpoint is saved before {name:?}")));
             is_new = false;
+            saved += 1;
         }
     }
     assert!(early.is_empty(), "{early:#?}");
+    assert_eq!(saved, 4, "every checkpoint is on the disk under its name before the next one");
 }

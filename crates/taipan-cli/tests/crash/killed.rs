@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use crate::attack::{Attack, Start, end, random, told};
+use crate::attack::{Attack, Start, end, outcome, random};
 use crate::shim::{Action, Fault};
 
 #[test]
@@ -31,7 +31,7 @@ fn a_run_that_never_lives_long_comes_to_its_end() {
         loop {
             lives += 1;
             assert!(lives < 100, "not at its end after {lives} lives");
-            let mut command = match attack.bench.path("run/train.toml").exists() {
+            let mut command = match attack.harness.path("run/train.toml").exists() {
                 true => attack.resume(),
                 false => attack.begin(),
             };
@@ -42,9 +42,9 @@ fn a_run_that_never_lives_long_comes_to_its_end() {
             if output.status.code() == Some(0) {
                 break;
             }
-            assert_eq!(output.status.signal(), Some(9), "life {lives}: {}", told(&output));
+            assert_eq!(output.status.signal(), Some(9), "life {lives}: {}", outcome(&output));
         }
         assert!(lives > 4, "{lives} lives");
-        attack.expect_whole().unwrap();
+        attack.expect_complete().unwrap();
     }
 }

@@ -6,12 +6,12 @@
 
 mod attack;
 // Not every function of it is of use here.
-#[allow(dead_code)]
-#[path = "../train/bench.rs"]
-mod bench;
 mod clocks;
 mod durable;
 mod failing;
+#[allow(dead_code)]
+#[path = "../train/harness.rs"]
+mod harness;
 mod killed;
 mod shim;
 mod signals;

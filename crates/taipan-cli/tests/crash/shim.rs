@@ -41,7 +41,7 @@ pub enum Action {
     Short,
     /// The disk has no more room from within the call on.
     Full,
-    /// It waits until the file of this name in the bench is gone.
+    /// It waits until the file of this name in the harness is gone.
     Wait(&'static str),
     Fail(i32),
 }

@@ -1,24 +1,24 @@
 //! A directory that is taken away from the program that works in it.
 
-use crate::attack::{Attack, Start, random, spawn, told, until, wait};
+use crate::attack::{Attack, Start, outcome, random, spawn, until, wait};
 use crate::shim::{Action, Fault};
 
 /// Take the directory away before a call, and let the program end.
 fn vanish(attack: &Attack, at: usize, take_away: fn(&Attack)) -> Result<(), String> {
-    attack.bench.write("go", "");
+    attack.harness.write("go", "");
     let fault = Fault::once(Action::Wait("go"), at);
     let mut child = spawn(fault.befall(&mut attack.start(Start::Nothing)));
     until(&mut child, "the call", || attack.calls().len() >= at);
     take_away(attack);
-    std::fs::remove_file(attack.bench.path("go")).unwrap();
+    std::fs::remove_file(attack.harness.path("go")).unwrap();
     let output = wait(child);
-    let told = told(&output);
-    if attack.bench.path("run").exists() {
-        return Err(format!("the directory is back: {told}"));
+    let outcome = outcome(&output);
+    if attack.harness.path("run").exists() {
+        return Err(format!("the directory is back: {outcome}"));
     }
-    match output.status.code() == Some(1) && told.contains("taipan: run") {
+    match output.status.code() == Some(1) && outcome.contains("taipan: run") {
         true => Ok(()),
-        false => Err(told),
+        false => Err(outcome),
     }
 }
 
@@ -41,7 +41,7 @@ fn a_directory_that_is_removed_ends_the_run_and_stays_away() {
     let attack = Attack::new("removed");
     let mut failures = Vec::new();
     for (at, call) in moments(&attack, 0x2545_f491_4f6c_dd1d, 40) {
-        let remove = |attack: &Attack| std::fs::remove_dir_all(attack.bench.path("run")).unwrap();
+        let remove = |attack: &Attack| std::fs::remove_dir_all(attack.harness.path("run")).unwrap();
         if let Err(why) = vanish(&attack, at, remove) {
             failures.push(format!("at {at}, {call}: {why}"));
         }
@@ -54,9 +54,9 @@ fn a_directory_that_is_renamed_ends_the_run_and_can_be_resumed() {
     let attack = Attack::new("renamed");
     let mut failures = Vec::new();
     for (at, call) in moments(&attack, 0x9e37_79b9_7f4a_7c15, 40) {
-        let path = |name| attack.bench.path(name);
+        let path = |name| attack.harness.path(name);
         let vanished = vanish(&attack, at, |attack| {
-            std::fs::rename(attack.bench.path("run"), attack.bench.path("away")).unwrap();
+            std::fs::rename(attack.harness.path("run"), attack.harness.path("away")).unwrap();
         });
         // Its name is drawn in the curve.
         let recovered = || {

@@ -1,137 +1,138 @@
-//! What cannot be done is refused with its reason: exit code 2 for what was asked, 1 for what went wrong.
+//! What cannot be done is refused with its reason: exit code 2 for what was asked, 1 for what went
+//! wrong.
 
-use crate::bench::{Bench, fail, succeed};
+use crate::harness::{Harness, fail, succeed};
 
 #[test]
-fn nonsense_is_wrong_usage() {
-    let bench = Bench::new("usage");
-    bench.write("key.toml", "steps = 3\nd-modle = 16\n");
-    bench.write("type.toml", "steps = 'many'\n");
-    bench.write("both.toml", "tokenizer = 'a'\ntrain-tokenizer = 300\n");
-    bench.write("resume.toml", "resume = true\n");
+fn invalid_settings_are_wrong_usage() {
+    let harness = Harness::new("usage");
+    harness.write("key.toml", "steps = 3\nd-modle = 16\n");
+    harness.write("type.toml", "steps = 'many'\n");
+    harness.write("both.toml", "tokenizer = 'a'\ntrain-tokenizer = 300\n");
+    harness.write("resume.toml", "resume = true\n");
     for (arguments, text) in [
         (&["--bogus"][..], "unexpected argument '--bogus'"),
         (&["--steps", "many"], "invalid value 'many' for '--steps <N>'"),
-        (&["--steps", "0"], "--steps is 0, expected at least 1"),
+        (&["--steps", "0"], "--steps is 0, expected 1 to 1099511627776"),
         (&["--max-time", "90"], "\"90\" is no time, expected one as 90s, 10m or 1h"),
         (&["--preset", "huge"], "--preset: huge found, expected one of tiny, small, 130m"),
         (&["--dtype", "f8"], "invalid value 'f8' for '--dtype <TYPE>'"),
-        (
-            &["--lr", "1e-4", "--min-lr", "1e-3"],
-            "--min-lr is 0.001, expected at least 0 and at most 0.0001",
-        ),
-        (&["--d-state", "300"], "--d-state is 300, expected at least 1 and at most 256"),
+        (&["--lr", "1e-4", "--min-lr", "1e-3"], "--min-lr is 0.001, expected 0 to 0.0001"),
+        (&["--d-state", "300"], "--d-state is 300, expected 1 to 256"),
         (&["--beta2", "1"], "--beta2 is 1, expected at least 0 and below 1"),
-        (&["--threads", "0"], "--threads is 0, expected at least 1"),
-        (
-            &["--steps", "5", "--stop-after", "6"],
-            "--stop-after is 6, expected at least 1 and at most 5",
-        ),
+        (&["--threads", "0"], "--threads is 0, expected 1 to 1024"),
+        (&["--grad-clip=-1"], "--grad-clip is -1, expected above 0 and below inf"),
+        (&["--steps", "5", "--stop-after", "6"], "--stop-after is 6, expected 1 to 5"),
         (&["--tokenizer", "a", "--train-tokenizer", "300"], "cannot be used with"),
-        (&["--preset", "small", "--from", "x"], "--preset and --from both say the model's shape"),
+        (
+            &["--preset", "small", "--from", "x"],
+            "--preset and --from both determine the model's shape",
+        ),
         (&["--config", "key.toml"], "key.toml: TOML parse error at line 2, column 1"),
         (&["--config", "key.toml"], "unknown field `d-modle`"),
         (&["--config", "type.toml"], "invalid type: string \"many\", expected u64"),
-        (&["--config", "both.toml"], "--tokenizer and --train-tokenizer cannot both hold"),
+        (&["--config", "both.toml"], "--tokenizer and --train-tokenizer cannot be used together"),
         (&["--config", "resume.toml"], "unknown field `resume`"),
     ] {
-        let error = fail(&mut bench.bare(arguments), 2);
+        let error = fail(&mut harness.bare(arguments), 2);
         assert!(error.contains(text), "{arguments:?}: {error}");
-        assert!(!bench.path("taipan-run").exists(), "{arguments:?}");
+        assert!(!harness.path("taipan-run").exists(), "{arguments:?}");
     }
 }
 
 #[test]
 fn what_is_not_there_or_is_no_text_fails() {
-    let bench = Bench::new("failures");
-    bench.write("empty", "");
-    bench.write("tiny", "a text of a few bytes");
-    bench.write("broken", [b"0123456789".as_slice(), b"\xff\n"].concat());
-    bench.write("tokenizer.json", "{}");
+    let harness = Harness::new("failures");
+    harness.write("empty", "");
+    harness.write("tiny", "a text of a few bytes");
+    harness.write("broken", [b"0123456789".as_slice(), b"\xff\n"].concat());
+    harness.write("tokenizer.json", "{}");
     for (arguments, text) in [
         (&["no-such-file"][..], "no-such-file: no such file"),
         (&["empty"], "empty: "),
         (&["tiny"], "expected 257 or more for a block of 256"),
-        (&["text", "broken"], "broken: no UTF-8: the byte at offset 10 is 0xff"),
+        (&["text", "broken"], "broken: not valid UTF-8: the byte at offset 10 is 0xff"),
         (&["text", "--tokenizer", "tokenizer.json"], "tokenizer.json: "),
         (&["text", "--config", "no.toml"], "--config: no.toml: No such file"),
         (&["text", "--from", "nowhere"], "nowhere/config.json: No such file"),
         (&["text", "--device", "no such thing"], "no adapter is \"no such thing\""),
-        (&["text", "--freeze", "layer*"], "fits no parameter"),
+        (&["text", "--freeze", "layer*"], "matches no parameter"),
         (&["--resume"], "nothing to resume: taipan-run/train.toml: No such file"),
     ] {
-        let error = fail(&mut bench.bare(arguments), 1);
+        let error = fail(&mut harness.bare(arguments), 1);
         assert!(error.starts_with("taipan: ") && error.contains(text), "{arguments:?}: {error}");
-        assert!(!bench.path("taipan-run").exists(), "{arguments:?}");
+        assert!(!harness.path("taipan-run").exists(), "{arguments:?}");
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn a_model_that_does_not_fit_is_refused_at_once() {
-    let bench = Bench::new("memory");
-    let error = fail(&mut bench.bare(&["text", "--d-model", "131072", "--n-layer", "1000"]), 1);
+    let harness = Harness::new("memory");
+    let error = fail(&mut harness.bare(&["text", "--d-model", "131072", "--n-layer", "1000"]), 1);
     assert!(error.starts_with("taipan: memory: training 1"), "{error}");
     assert!(error.contains("is free; less is needed with a smaller --batch-size"), "{error}");
-    assert!(!bench.path("taipan-run").exists());
+    assert!(!harness.path("taipan-run").exists());
 }
 
 #[test]
 fn a_loss_that_is_not_finite_ends_the_run() {
-    let bench = Bench::new("infinite");
+    let harness = Harness::new("infinite");
     let wild = ["--lr", "1e30", "--warmup", "0", "--grad-clip", "0", "--save-interval", "1"];
-    let error = fail(&mut bench.train(&wild), 1);
+    let error = fail(&mut harness.train(&wild), 1);
     assert!(error.starts_with("taipan: step "), "{error}");
     assert!(error.contains("expected a finite number"), "{error}");
-    assert!(error.contains(" is whole; to go on from it: "), "{error}");
+    assert!(error.contains(" is complete; to resume from it: "), "{error}");
 }
 
 #[test]
 fn a_run_is_never_overwritten() {
-    let bench = Bench::new("overwritten");
-    succeed(&mut bench.train(&["--steps", "2"]));
-    let before = bench.read("run/model.safetensors");
-    let error = fail(&mut bench.train(&["--steps", "3"]), 2);
+    let harness = Harness::new("overwritten");
+    succeed(&mut harness.train(&["--steps", "2"]));
+    let before = harness.read("run/model.safetensors");
+    let error = fail(&mut harness.train(&["--steps", "3"]), 2);
     let text =
-        "taipan: --out: run is not empty, expected a new directory; --resume goes on with a run\n";
+        "taipan: --out: run is not empty, expected a new directory; --resume continues a run\n";
     assert_eq!(error, text);
-    assert_eq!(bench.read("run/model.safetensors"), before);
-    // A directory that is there and empty is as good as a new one, and stays when nothing comes of it.
-    std::fs::create_dir(bench.path("empty")).unwrap();
-    fail(&mut bench.bare(&["no-such-file", "--out", "empty"]), 1);
-    succeed(&mut bench.train(&["--steps", "2", "--out", "empty"]));
+    assert_eq!(harness.read("run/model.safetensors"), before);
+    // A directory that is there and empty is as good as a new one, and stays when nothing comes of
+    // it.
+    std::fs::create_dir(harness.path("empty")).unwrap();
+    fail(&mut harness.bare(&["no-such-file", "--out", "empty"]), 1);
+    succeed(&mut harness.train(&["--steps", "2", "--out", "empty"]));
 }
 
 #[test]
-fn a_run_goes_on_with_its_own_settings() {
-    let bench = Bench::new("settings");
-    succeed(&mut bench.train(&["--stop-after", "10"]));
+fn a_run_is_resumed_with_its_own_settings() {
+    let harness = Harness::new("settings");
+    succeed(&mut harness.train(&["--stop-after", "10"]));
     for (arguments, text) in [
         (
             &["--d-model", "32"][..],
-            "--d-model is 32, but the run in run has 16; with --resume only these may change: --steps, ",
+            "--d-model is 32, but the run in run has 16; with --resume only these may change: \
+             --steps, ",
         ),
         (&["--seed", "1"], "--seed is 1, but the run in run has 0"),
         (&["other"], "FILES is [\"other\"], but the run in run has [\"text\"]"),
-        (&["--steps", "5"], "--steps is 5, but run has 10 steps behind it"),
-        (&["--stop-after", "5"], "--stop-after is 5, but run has 10 steps behind it"),
+        (&["--steps", "5"], "--steps is 5, but run is at step 10"),
+        (&["--stop-after", "5"], "--stop-after is 5, but run is at step 10"),
     ] {
-        let error = fail(bench.bare(&["--resume", "--out", "run"]).args(arguments), 2);
+        let error = fail(harness.bare(&["--resume", "--out", "run"]).args(arguments), 2);
         assert!(error.starts_with(&format!("taipan: {text}")), "{arguments:?}: {error}");
     }
-    // The same settings, said again, are no change.
-    succeed(&mut bench.train(&["--resume", "--stop-after", "11"]));
+    // The same settings, given again, are no change.
+    succeed(&mut harness.train(&["--resume", "--stop-after", "11"]));
 }
 
 #[test]
 fn a_checkpoint_of_another_shape_is_refused() {
-    let bench = Bench::new("shape");
-    succeed(&mut bench.train(&["--stop-after", "10"]));
-    let config = bench.text("run/checkpoint-10/config.json");
+    let harness = Harness::new("shape");
+    succeed(&mut harness.train(&["--stop-after", "10"]));
+    let config = harness.text("run/checkpoint-10/config.json");
     let wider = config.replace("\"hidden_size\": 16", "\"hidden_size\": 32");
     assert_ne!(config, wider);
-    bench.write("run/checkpoint-10/config.json", wider);
-    let error = fail(&mut bench.bare(&["--resume", "--out", "run"]), 1);
+    harness.write("run/checkpoint-10/config.json", wider);
+    let error = fail(&mut harness.bare(&["--resume", "--out", "run"]), 1);
     let start = "taipan: run/checkpoint-10/config.json: the checksum is ";
     assert!(error.starts_with(start), "{error}");
 }

@@ -1,8 +1,8 @@
 //! `taipan train`, as built and run, with models of a few thousand parameters.
 
-mod bench;
 mod errors;
 mod flags;
+mod harness;
 mod output;
 mod resume;
 #[cfg(unix)]

@@ -1,11 +1,11 @@
 //! What a run writes, to the terminal and to its directory.
 
-use crate::bench::{Bench, succeed};
+use crate::harness::{Harness, succeed};
 
 #[test]
 fn elsewhere_than_on_a_terminal_lines_are_plain() {
-    let bench = Bench::new("plain");
-    let stdout = succeed(&mut bench.train(&["--steps", "20"]));
+    let harness = Harness::new("plain");
+    let stdout = succeed(&mut harness.train(&["--steps", "20"]));
     assert!(!stdout.contains(['\r', '\u{1b}']), "{stdout:?}");
     let lines: Vec<_> = stdout.lines().filter(|line| line.starts_with("step ")).collect();
     // Every 10 steps, and where it is measured on held-out text, every 2.
@@ -18,7 +18,7 @@ fn elsewhere_than_on_a_terminal_lines_are_plain() {
     }
     for part in [
         "0.01 M parameters",
-        "15.0k to learn from, 4.1k held out",
+        "15.0k for training, 4.1k held out",
         "20 steps of 2 × 16 tokens",
         "memory      about ",
         "▁",
@@ -29,13 +29,13 @@ fn elsewhere_than_on_a_terminal_lines_are_plain() {
 
 #[test]
 fn every_step_is_measured_once_also_when_a_run_goes_on() {
-    let bench = Bench::new("metrics");
+    let harness = Harness::new("metrics");
     let settings = ["--log-interval", "1", "--eval-interval", "5", "--tensorboard"];
     // Stopped between two rows with a measurement on held-out text.
-    succeed(bench.train(&settings).args(["--stop-after", "13", "--save-interval", "10"]));
-    std::fs::remove_dir_all(bench.path("run/checkpoint-13")).unwrap();
-    succeed(&mut bench.bare(&["--resume", "--out", "run"]));
-    let rows = bench.metrics("run");
+    succeed(harness.train(&settings).args(["--stop-after", "13", "--save-interval", "10"]));
+    std::fs::remove_dir_all(harness.path("run/checkpoint-13")).unwrap();
+    succeed(&mut harness.bare(&["--resume", "--out", "run"]));
+    let rows = harness.metrics("run");
     let steps: Vec<_> = rows.iter().map(|row| row["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, (0..=40).collect::<Vec<_>>());
     for row in &rows {
@@ -47,9 +47,9 @@ fn every_step_is_measured_once_also_when_a_run_goes_on() {
         }
         assert!(row.get("seconds").is_none() && row.get("tokens_per_second").is_none(), "{row}");
     }
-    let curve = bench.text("run/loss.svg");
+    let curve = harness.text("run/loss.svg");
     assert!(curve.starts_with("<svg ") && curve.ends_with("</svg>\n"));
-    let names = std::fs::read_dir(bench.path("run")).unwrap();
+    let names = std::fs::read_dir(harness.path("run")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(names.filter(|name| name.starts_with("events.out.tfevents.")).count(), 2);
 }

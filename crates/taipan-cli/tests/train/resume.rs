@@ -1,19 +1,19 @@
-//! A run that was stopped, in whatever way, goes on as if it had not been.
+//! A run that was stopped, in whatever way, resumes as if it had not been.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::{Bench, fail, succeed};
+use crate::harness::{Harness, fail, succeed};
 
 /// Two halves are a whole.
 fn halves(test: &str, device: fn(&mut Command) -> &mut Command) {
-    let bench = Bench::new(test);
+    let harness = Harness::new(test);
     let settings = ["--steps", "40", "--save-interval", "10", "--keep", "1"];
-    succeed(device(bench.train(&settings).args(["--out", "whole"])));
-    succeed(device(bench.train(&settings).args(["--out", "halves", "--stop-after", "20"])));
-    assert!(bench.path("halves/checkpoint-20").exists());
-    succeed(device(&mut bench.bare(&["--resume", "--out", "halves"])));
-    bench.assert_same("whole", "halves", 40);
+    succeed(device(harness.train(&settings).args(["--out", "whole"])));
+    succeed(device(harness.train(&settings).args(["--out", "halves", "--stop-after", "20"])));
+    assert!(harness.path("halves/checkpoint-20").exists());
+    succeed(device(&mut harness.bare(&["--resume", "--out", "halves"])));
+    harness.assert_same("whole", "halves", 40);
 }
 
 #[test]
@@ -49,28 +49,28 @@ fn spawn(command: &mut Command) -> Child {
 }
 
 /// The step of the last checkpoint.
-fn newest(bench: &Bench, run: &str) -> Option<u64> {
-    let entries = std::fs::read_dir(bench.path(run)).ok()?;
+fn newest(harness: &Harness, run: &str) -> Option<u64> {
+    let entries = std::fs::read_dir(harness.path(run)).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok()).max()
 }
 
 #[test]
 fn a_run_that_is_killed_twenty_times_ends_as_one_that_is_not() {
-    let bench = Bench::new("killed");
+    let harness = Harness::new("killed");
     let settings = ["--steps", "2000", "--eval-interval", "500"];
-    succeed(bench.train(&settings).args(["--out", "whole", "--save-interval", "2000"]));
+    succeed(harness.train(&settings).args(["--out", "whole", "--save-interval", "2000"]));
     let mut kills = 0;
     let mut random = 0x2545_f491_4f6c_dd1du64;
     for round in 0..20 {
-        let mut command = match bench.path("killed/train.toml").exists() {
-            true => bench.bare(&["--resume", "--out", "killed"]),
+        let mut command = match harness.path("killed/train.toml").exists() {
+            true => harness.bare(&["--resume", "--out", "killed"]),
             false => {
-                let begun = bench.path("killed");
+                let begun = harness.path("killed");
                 if begun.exists() {
                     std::fs::remove_dir_all(begun).unwrap();
                 }
-                let mut command = bench.train(&settings);
+                let mut command = harness.train(&settings);
                 command.args(["--out", "killed", "--save-interval", "1"]);
                 command
             }
@@ -79,11 +79,12 @@ fn a_run_that_is_killed_twenty_times_ends_as_one_that_is_not() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let before = newest(&bench, "killed");
+        let before = newest(&harness, "killed");
         let mut child = spawn(&mut command);
-        // Every other time it is to have come further, so that it is killed while it steps and saves.
+        // Every other time it is to have come further, so that it is killed while it steps and
+        // saves.
         while round % 2 == 1
-            && newest(&bench, "killed") == before
+            && newest(&harness, "killed") == before
             && child.try_wait().unwrap().is_none()
         {
             std::thread::sleep(Duration::from_millis(1));
@@ -97,13 +98,13 @@ fn a_run_that_is_killed_twenty_times_ends_as_one_that_is_not() {
         kills += usize::from(output.status.code().is_none());
     }
     assert!(kills >= 10, "killed only {kills} times before the end");
-    assert!(newest(&bench, "killed").is_some(), "no checkpoint in {kills} lives");
-    succeed(&mut bench.bare(&["--resume", "--out", "killed", "--save-interval", "2000"]));
-    bench.assert_same("whole", "killed", 2000);
-    let steps: Vec<_> = bench.metrics("killed").iter().map(|row| row["step"].as_u64()).collect();
-    let whole: Vec<_> = bench.metrics("whole").iter().map(|row| row["step"].as_u64()).collect();
+    assert!(newest(&harness, "killed").is_some(), "no checkpoint in {kills} lives");
+    succeed(&mut harness.bare(&["--resume", "--out", "killed", "--save-interval", "2000"]));
+    harness.assert_same("whole", "killed", 2000);
+    let steps: Vec<_> = harness.metrics("killed").iter().map(|row| row["step"].as_u64()).collect();
+    let whole: Vec<_> = harness.metrics("whole").iter().map(|row| row["step"].as_u64()).collect();
     assert_eq!(steps, whole, "every step is measured once");
-    let names = std::fs::read_dir(bench.path("killed")).unwrap();
+    let names = std::fs::read_dir(harness.path("killed")).unwrap();
     let names: Vec<_> =
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert!(names.iter().all(|name| !name.contains(".tmp-")), "{names:?}");
@@ -111,33 +112,34 @@ fn a_run_that_is_killed_twenty_times_ends_as_one_that_is_not() {
 
 #[test]
 fn a_kill_after_a_checkpoint_loses_only_what_came_after_it() {
-    let bench = Bench::new("kill-20");
+    let harness = Harness::new("kill-20");
     let slow = ["--d-model", "64", "--n-layer", "2", "--batch-size", "8", "--block-size", "128"];
     let settings = ["--save-interval", "20", "--eval-interval", "40"];
-    succeed(bench.train(&slow).args(settings).args(["--out", "whole"]));
-    let mut child = spawn(bench.train(&slow).args(settings).args(["--out", "killed"]));
-    while !bench.path("killed/checkpoint-20").exists() {
+    succeed(harness.train(&slow).args(settings).args(["--out", "whole"]));
+    let mut child = spawn(harness.train(&slow).args(settings).args(["--out", "killed"]));
+    while !harness.path("killed/checkpoint-20").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(!bench.path("killed/checkpoint-40").exists(), "killed too late to tell");
-    succeed(&mut bench.bare(&["--resume", "--out", "killed"]));
-    bench.assert_same("whole", "killed", 40);
+    assert!(!harness.path("killed/checkpoint-40").exists(), "killed too late to tell");
+    succeed(&mut harness.bare(&["--resume", "--out", "killed"]));
+    harness.assert_same("whole", "killed", 40);
 }
 
 #[test]
 #[cfg(unix)]
 fn a_full_disk_is_an_error_that_leaves_the_checkpoint() {
-    let bench = Bench::new("full");
-    succeed(bench.train(&["--out", "whole"]).args(["--eval-interval", "20"]));
+    let harness = Harness::new("full");
+    succeed(harness.train(&["--out", "whole"]).args(["--eval-interval", "20"]));
     let settings = ["--out", "full", "--stop-after", "15", "--eval-interval", "20"];
-    succeed(&mut bench.train(&settings));
-    // No file may have more than 8 blocks of 512 or 1024 bytes: the system refuses to write, as it does where
-    // there is no room.
+    succeed(&mut harness.train(&settings));
+    // No file may have more than 8 blocks of 512 or 1024 bytes: the system refuses to write, as it
+    // does where there is no room.
     let mut limited = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_taipan");
-    limited.current_dir(bench.path("")).args([
+    limited.current_dir(harness.path("")).args([
         "-c",
         "trap '' XFSZ; ulimit -f 8; exec \"$@\"",
         "sh",
@@ -145,23 +147,24 @@ fn a_full_disk_is_an_error_that_leaves_the_checkpoint() {
     let error = fail(limited.args([program, "train", "--resume", "--out", "full"]), 1);
     assert!(error.contains("full/checkpoint-16"), "{error}");
     assert!(error.contains("File too large"), "{error}");
-    let way = "full/checkpoint-15 is whole; to go on from it: taipan train --resume --out full\n";
+    let way =
+        "full/checkpoint-15 is complete; to resume from it: taipan train --resume --out full\n";
     assert!(error.contains(way), "{error}");
-    succeed(&mut bench.bare(&["--resume", "--out", "full"]));
-    bench.assert_same("whole", "full", 40);
+    succeed(&mut harness.bare(&["--resume", "--out", "full"]));
+    harness.assert_same("whole", "full", 40);
 }
 
 #[test]
 fn a_run_can_be_made_longer_and_a_finished_one_only_written_again() {
-    let bench = Bench::new("longer");
-    succeed(&mut bench.train(&["--steps", "4"]));
-    std::fs::remove_file(bench.path("run/model.safetensors")).unwrap();
-    succeed(&mut bench.bare(&["--resume", "--out", "run"]));
+    let harness = Harness::new("longer");
+    succeed(&mut harness.train(&["--steps", "4"]));
+    std::fs::remove_file(harness.path("run/model.safetensors")).unwrap();
+    succeed(&mut harness.bare(&["--resume", "--out", "run"]));
     assert_eq!(
-        bench.read("run/model.safetensors"),
-        bench.read("run/checkpoint-4/model.safetensors")
+        harness.read("run/model.safetensors"),
+        harness.read("run/checkpoint-4/model.safetensors")
     );
-    succeed(&mut bench.bare(&["--resume", "--out", "run", "--steps", "6"]));
-    assert!(bench.path("run/checkpoint-6").exists());
-    assert!(bench.text("run/train.toml").contains("\nsteps = 6\n"));
+    succeed(&mut harness.bare(&["--resume", "--out", "run", "--steps", "6"]));
+    assert!(harness.path("run/checkpoint-6").exists());
+    assert!(harness.text("run/train.toml").contains("\nsteps = 6\n"));
 }

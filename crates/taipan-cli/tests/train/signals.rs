@@ -3,15 +3,15 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::{Bench, fail, succeed};
+use crate::harness::{Harness, fail, succeed};
 
 /// Start a run, and wait until it has measured something.
-fn start(bench: &Bench, arguments: &[&str], rows: usize) -> Child {
-    let mut command = bench.train(arguments);
+fn start(harness: &Harness, arguments: &[&str], rows: usize) -> Child {
+    let mut command = harness.train(arguments);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program was built");
     let has_measured = || {
-        let text = std::fs::read_to_string(bench.path("run/metrics.jsonl"));
+        let text = std::fs::read_to_string(harness.path("run/metrics.jsonl"));
         text.is_ok_and(|text| text.lines().count() >= rows)
     };
     while !has_measured() {
@@ -29,11 +29,11 @@ fn send(child: &Child, signal: &str) {
 #[test]
 fn a_signal_saves_and_ends_the_run() {
     for signal in ["-INT", "-TERM"] {
-        let bench = Bench::new(&format!("signal{signal}"));
-        let child = start(&bench, &["--steps", "1000000", "--log-interval", "1"], 5);
+        let harness = Harness::new(&format!("signal{signal}"));
+        let child = start(&harness, &["--steps", "1000000", "--log-interval", "1"], 5);
         // Without the lock it would train on: for no longer than this.
         let second = ["--resume", "--out", "run", "--max-time", "5s"];
-        let error = fail(&mut bench.bare(&second), 1);
+        let error = fail(&mut harness.bare(&second), 1);
         assert_eq!(error, "taipan: run: another taipan train is at work in it\n");
         send(&child, signal);
         let output = child.wait_with_output().unwrap();
@@ -41,26 +41,26 @@ fn a_signal_saves_and_ends_the_run() {
         assert_eq!(output.status.code(), Some(0), "{signal}: {stderr}");
         let stdout = String::from_utf8(output.stdout).unwrap();
         assert!(stdout.contains("taipan train --resume --out run\n"), "{stdout}");
-        let step = bench.metrics("run").last().unwrap()["step"].as_u64().unwrap();
-        let saved = bench.read(&format!("run/checkpoint-{step}/model.safetensors"));
-        assert_eq!(saved, bench.read("run/model.safetensors"));
+        let step = harness.metrics("run").last().unwrap()["step"].as_u64().unwrap();
+        let saved = harness.read(&format!("run/checkpoint-{step}/model.safetensors"));
+        assert_eq!(saved, harness.read("run/model.safetensors"));
         let next = (step + 1).to_string();
-        succeed(&mut bench.bare(&["--resume", "--out", "run", "--stop-after", &next]));
-        assert!(bench.path(&format!("run/checkpoint-{next}")).exists());
+        succeed(&mut harness.bare(&["--resume", "--out", "run", "--stop-after", &next]));
+        assert!(harness.path(&format!("run/checkpoint-{next}")).exists());
     }
 }
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let bench = Bench::new("two-signals");
+    let harness = Harness::new("two-signals");
     // A step takes some seconds.
     let slow = ["--d-model", "256", "--n-layer", "2", "--batch-size", "16", "--block-size", "1024"];
     let arguments = [&slow[..], &["--eval-tokens", "16"]].concat();
-    let mut child = start(&bench, &arguments, 1);
+    let mut child = start(&harness, &arguments, 1);
     send(&child, "-INT");
     std::thread::sleep(Duration::from_millis(100));
     assert!(child.try_wait().unwrap().is_none(), "the first one waits for the step");
     send(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(!bench.path("run/checkpoint-1").exists());
+    assert!(!harness.path("run/checkpoint-1").exists());
 }

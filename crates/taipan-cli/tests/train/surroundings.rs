@@ -1,26 +1,27 @@
-//! What happens around a run: files that change, directories that overlap, settings that are edited.
+//! What happens around a run: files that change, directories that overlap, settings that are
+//! edited.
 
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::bench::{Bench, fail, run, succeed};
+use crate::harness::{Harness, fail, run, succeed};
 
 /// A run of 40 steps that was stopped after 25: with checkpoints of 20, 24 and 25.
-fn stopped(test: &str) -> Bench {
-    let bench = Bench::new(test);
-    succeed(&mut bench.train(&["--stop-after", "25", "--save-interval", "4", "--keep", "3"]));
-    bench
+fn stopped(test: &str) -> Harness {
+    let harness = Harness::new(test);
+    succeed(&mut harness.train(&["--stop-after", "25", "--save-interval", "4", "--keep", "3"]));
+    harness
 }
 
 const RESUME: [&str; 3] = ["--resume", "--out", "run"];
 
 #[test]
 fn bytes_that_were_changed_are_noticed_and_named() {
-    let bench = stopped("changed");
+    let harness = stopped("changed");
     let taipan_info = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
-        command.current_dir(bench.path("")).args(["info", "run"]);
+        command.current_dir(harness.path("")).args(["info", "run"]);
         command
     };
     let stdout = succeed(&mut taipan_info());
@@ -34,42 +35,42 @@ fn bytes_that_were_changed_are_noticed_and_named() {
         ("checkpoint-25/trainer.json", "the run resumes from run/checkpoint-24"),
     ] {
         let name = format!("run/{file}");
-        let bytes = bench.read(&name);
+        let bytes = harness.read(&name);
         let mut changed = bytes.clone();
         let place = changed.len() - 5;
         changed[place] ^= 1;
-        bench.write(&name, changed);
-        let error = fail(&mut bench.bare(&RESUME), 1);
+        harness.write(&name, changed);
+        let error = fail(&mut harness.bare(&RESUME), 1);
         assert!(error.starts_with(&format!("taipan: {name}: ")), "{error}");
         assert!(error.contains("it was changed after it was written") || file.ends_with("json"));
         assert!(error.contains(advice), "{error}");
         let error = fail(&mut taipan_info(), 1);
         assert!(error.starts_with(&format!("taipan: {name}: ")), "{error}");
-        bench.write(&name, bytes);
+        harness.write(&name, bytes);
     }
-    succeed(&mut bench.bare(&RESUME));
+    succeed(&mut harness.bare(&RESUME));
 }
 
 #[test]
 fn a_cache_that_is_gone_is_built_again_and_must_be_the_same() {
-    let bench = stopped("rebuilt");
-    succeed(&mut bench.train(&["--out", "whole", "--save-interval", "4"]));
-    fs::remove_dir_all(bench.path("run/data")).unwrap();
-    let text = bench.text("text");
-    bench.write("text", text.replace("times", "plus"));
-    let error = fail(&mut bench.bare(&RESUME), 1);
+    let harness = stopped("rebuilt");
+    succeed(&mut harness.train(&["--out", "whole", "--save-interval", "4"]));
+    fs::remove_dir_all(harness.path("run/data")).unwrap();
+    let text = harness.text("text");
+    harness.write("text", text.replace("times", "plus"));
+    let error = fail(&mut harness.bare(&RESUME), 1);
     assert!(error.starts_with("taipan: data: the fingerprint is "), "{error}");
-    fs::remove_dir_all(bench.path("run/data")).unwrap();
-    bench.write("text", text);
-    let stdout = succeed(&mut bench.bare(&RESUME));
-    assert!(stdout.starts_with("run/data is not there: the text is tokenised again\n"), "{stdout}");
-    bench.assert_same("whole", "run", 40);
+    fs::remove_dir_all(harness.path("run/data")).unwrap();
+    harness.write("text", text);
+    let stdout = succeed(&mut harness.bare(&RESUME));
+    assert!(stdout.starts_with("run/data is missing: the text is tokenised again\n"), "{stdout}");
+    harness.assert_same("whole", "run", 40);
 }
 
 #[test]
 fn edited_settings_are_compared_with_the_checkpoint() {
-    let bench = stopped("edited");
-    let settings = bench.text("run/train.toml");
+    let harness = stopped("edited");
+    let settings = harness.text("run/train.toml");
     for (before, after, error) in [
         ("batch-size = 2", "batch-size = 3", "batch-size is 3, but the run began with 2"),
         ("\nlr = 0.003", "\nlr = 0.03", "lr is 0.03, but the run began with 0.003"),
@@ -83,29 +84,29 @@ fn edited_settings_are_compared_with_the_checkpoint() {
         ("[\"text\"]", "[\"small.toml\"]", "files is not what it was when the run began"),
     ] {
         assert!(settings.contains(before), "{before}: {settings}");
-        bench.write("run/train.toml", settings.replace(before, after));
-        let found = fail(&mut bench.bare(&RESUME), 2);
+        harness.write("run/train.toml", settings.replace(before, after));
+        let found = fail(&mut harness.bare(&RESUME), 2);
         assert!(found.starts_with(&format!("taipan: run/train.toml: {error}")), "{found}");
-        assert!(bench.text("run/train.toml").contains(after), "what the user wrote stays");
+        assert!(harness.text("run/train.toml").contains(after), "what the user wrote stays");
     }
     // What a flag of --resume may change may be edited.
-    bench.write("run/train.toml", settings.replace("steps = 40", "steps = 30"));
-    succeed(&mut bench.bare(&RESUME));
-    assert!(bench.path("run/checkpoint-30").exists());
+    harness.write("run/train.toml", settings.replace("steps = 40", "steps = 30"));
+    succeed(&mut harness.bare(&RESUME));
+    assert!(harness.path("run/checkpoint-30").exists());
 }
 
 #[test]
 fn a_run_does_not_learn_from_its_own_directory() {
-    let bench = Bench::new("inside");
-    fs::create_dir(bench.path("corpus")).unwrap();
-    fs::rename(bench.path("text"), bench.path("corpus/text")).unwrap();
+    let harness = Harness::new("inside");
+    fs::create_dir(harness.path("corpus")).unwrap();
+    fs::rename(harness.path("text"), harness.path("corpus/text")).unwrap();
     let settings = ["corpus", "--eval-interval", "500", "--save-interval", "500"];
-    succeed(bench.train(&settings).args(["--out", "whole", "--steps", "40"]));
+    succeed(harness.train(&settings).args(["--out", "whole", "--steps", "40"]));
     // Killed before its first checkpoint, when its directory is full of text.
-    let mut long = bench.train(&settings);
+    let mut long = harness.train(&settings);
     long.args(["--out", "corpus/run", "--steps", "1000000", "--log-interval", "1"]);
     let mut child = long.stdout(Stdio::null()).spawn().unwrap();
-    let rows = || fs::read_to_string(bench.path("corpus/run/metrics.jsonl")).unwrap_or_default();
+    let rows = || fs::read_to_string(harness.path("corpus/run/metrics.jsonl")).unwrap_or_default();
     while rows().lines().count() < 3 {
         assert!(child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(1));
@@ -113,75 +114,86 @@ fn a_run_does_not_learn_from_its_own_directory() {
     child.kill().unwrap();
     child.wait().unwrap();
     let resume = ["--resume", "--out", "corpus/run", "--stop-after", "5"];
-    let stdout = succeed(&mut bench.bare(&resume));
-    assert!(stdout.starts_with("corpus/run: no checkpoint yet, the run begins anew\n"), "{stdout}");
-    assert!(stdout.contains("corpus/run: where the output goes"), "{stdout}");
+    let stdout = succeed(&mut harness.bare(&resume));
+    assert!(
+        stdout.starts_with(
+            "corpus/run: no checkpoint yet, the run starts again from the beginning\n"
+        ),
+        "{stdout}"
+    );
+    assert!(stdout.contains("corpus/run: in the output directory"), "{stdout}");
     for file in ["train.tokens", "held_out.tokens", "manifest.json"] {
         let [whole, run] =
-            ["whole", "corpus/run"].map(|run| bench.read(&format!("{run}/data/{file}")));
+            ["whole", "corpus/run"].map(|run| harness.read(&format!("{run}/data/{file}")));
         assert!(whole == run, "{file}");
     }
 }
 
 #[test]
 fn a_cache_that_is_shortened_while_training_is_an_error() {
-    let bench = Bench::new("shortened");
-    let mut command = bench.train(&["--steps", "1000000", "--log-interval", "1"]);
+    let harness = Harness::new("shortened");
+    let mut command = harness.train(&["--steps", "1000000", "--log-interval", "1"]);
     command.args(["--save-interval", "5", "--max-time", "60s"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    while !bench.path("run/checkpoint-5").exists() {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while !harness.path("run/checkpoint-5").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
         std::thread::sleep(Duration::from_millis(1));
     }
-    let tokens = fs::File::options().write(true).open(bench.path("run/data/train.tokens"));
+    let tokens = fs::File::options().write(true).open(harness.path("run/data/train.tokens"));
     tokens.unwrap().set_len(100).unwrap();
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{:?}: {error}", output.status);
     let start = "taipan: run/data/train.tokens: less than ";
-    assert!(error.starts_with(start) && error.contains(" is whole; to go on from it: "), "{error}");
+    assert!(
+        error.starts_with(start) && error.contains(" is complete; to resume from it: "),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_run_that_was_stopped_between_two_rows_has_the_same_metrics() {
-    let bench = Bench::new("rows");
+    let harness = Harness::new("rows");
     let settings = ["--log-interval", "10", "--eval-interval", "15", "--dtype", "bf16"];
-    succeed(bench.train(&settings).args(["--out", "whole"]));
-    succeed(bench.train(&settings).args(["--stop-after", "13"]));
-    assert_eq!(bench.metrics("run").last().unwrap()["step"], 13, "what was reached is shown");
-    succeed(bench.bare(&RESUME).args(["--stop-after", "17"]));
-    succeed(&mut bench.bare(&RESUME));
-    let steps: Vec<_> = bench.metrics("run").iter().map(|row| row["step"].clone()).collect();
+    succeed(harness.train(&settings).args(["--out", "whole"]));
+    succeed(harness.train(&settings).args(["--stop-after", "13"]));
+    assert_eq!(harness.metrics("run").last().unwrap()["step"], 13, "what was reached is shown");
+    succeed(harness.bare(&RESUME).args(["--stop-after", "17"]));
+    succeed(&mut harness.bare(&RESUME));
+    let steps: Vec<_> = harness.metrics("run").iter().map(|row| row["step"].clone()).collect();
     assert_eq!(steps, [0, 10, 15, 20, 30, 40]);
-    bench.assert_same("whole", "run", 40);
-    assert!(!bench.path("run/warnings.log").exists());
+    harness.assert_same("whole", "run", 40);
+    assert!(!harness.path("run/warnings.log").exists());
 }
 
 #[test]
 fn a_damaged_old_checkpoint_is_a_warning() {
-    let bench = stopped("old");
-    bench.write("run/checkpoint-20/trainer.json", "{");
-    let stdout = succeed(&mut bench.bare(&RESUME));
+    let harness = stopped("old");
+    harness.write("run/checkpoint-20/trainer.json", "{");
+    let stdout = succeed(&mut harness.bare(&RESUME));
     let warning = "run/checkpoint-20/trainer.json: EOF while parsing";
     assert_eq!(stdout.matches(&format!("warning: {warning}")).count(), 1, "{stdout}");
-    assert!(bench.text("run/warnings.log").starts_with(warning));
-    assert!(bench.path("run/checkpoint-20").exists() && bench.path("run/checkpoint-40").exists());
-    assert!(!bench.path("run/checkpoint-24").exists(), "what is old goes");
+    assert!(harness.text("run/warnings.log").starts_with(warning));
+    assert!(
+        harness.path("run/checkpoint-20").exists() && harness.path("run/checkpoint-40").exists()
+    );
+    assert!(!harness.path("run/checkpoint-24").exists(), "what is old goes");
 }
 
 #[test]
 fn what_could_not_begin_leaves_nothing_and_a_directory_of_its_own_only() {
-    let bench = Bench::new("nothing");
-    fail(&mut bench.train(&["--out", "a/b/c", "--block-size", "100000"]), 1);
-    assert!(!bench.path("a").exists());
+    let harness = Harness::new("nothing");
+    fail(&mut harness.train(&["--out", "a/b/c", "--block-size", "100000"]), 1);
+    assert!(!harness.path("a").exists());
     // What an earlier program, killed at once, left is no run.
-    fs::create_dir(bench.path("begun")).unwrap();
-    bench.write("begun/.lock", "");
-    bench.write("begun/train.toml.tmp-123", "half");
-    succeed(&mut bench.train(&["--out", "begun", "--steps", "1"]));
-    assert!(!bench.path("begun/train.toml.tmp-123").exists());
-    fs::create_dir(bench.path("own")).unwrap();
-    bench.write("own/notes.txt", "the user's own");
-    let output = run(&mut bench.train(&["--out", "own"]));
+    fs::create_dir(harness.path("begun")).unwrap();
+    harness.write("begun/.lock", "");
+    harness.write("begun/train.toml.tmp-123", "half");
+    succeed(&mut harness.train(&["--out", "begun", "--steps", "1"]));
+    assert!(!harness.path("begun/train.toml.tmp-123").exists());
+    fs::create_dir(harness.path("own")).unwrap();
+    harness.write("own/notes.txt", "the user's own");
+    let output = run(&mut harness.train(&["--out", "own"]));
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(fs::read_dir(bench.path("own")).unwrap().count(), 1, "nothing is written there");
+    assert_eq!(fs::read_dir(harness.path("own")).unwrap().count(), 1, "nothing is written there");
 }

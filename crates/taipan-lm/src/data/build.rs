@@ -7,22 +7,23 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
-use super::split::{Part, Split};
+use super::split::{Split, Subset};
 use super::{Dataset, Sources};
-use crate::atomic::{Draft, Synced, replace_file, sweep};
+use crate::atomic::{Draft, Synced, remove_temporary, replace_file};
 use crate::checksum::Checksum;
 use crate::{Error, Result, Tokenizer};
 
-/// Text that is tokenised at a time, by all threads; it decides on memory, not on results.
+/// Bytes of text that are tokenised at a time, by all threads; affects memory, not results.
 const BATCH: usize = 1 << 20;
 
 impl Dataset {
-    /// Tokenise `sources` into `directory`, replacing what was built there before, and open the result. The directory
-    /// is made unless it is there, but not those around it.
+    /// Tokenise `sources` into `directory`, replacing what was built there before, and open the
+    /// result. The directory is created if it is missing, but not its parents.
     ///
-    /// Text is read in pieces of at most 32 KiB that end at a line's end where there is one, and never held as a
-    /// whole. A token does not reach from one piece into the next. Every document begins with
-    /// [`Tokenizer::end`]. A build that does not come to its end leaves nothing that [`Dataset::open`] takes.
+    /// Text is read in chunks of at most 32 KiB that end at a line's end where there is one, and
+    /// never held in memory as a whole. A token does not cross the border of two chunks. Every
+    /// document begins with [`Tokenizer::eos_token_id`]. A build that is interrupted leaves nothing
+    /// that [`Dataset::open`] accepts.
     pub fn build(
         directory: impl AsRef<Path>,
         sources: &Sources,
@@ -37,79 +38,80 @@ impl Dataset {
             }
             _ => {}
         }
-        sweep(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
-        let mut parts = Parts {
+        remove_temporary(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
+        let mut writer = CacheWriter {
             tokenizer,
-            train: PartWriter::create(directory, "train", tokenizer)?,
-            held_out: PartWriter::create(directory, "held_out", tokenizer)?.measured(directory)?,
+            train: SubsetWriter::create(directory, "train", tokenizer)?,
+            held_out: SubsetWriter::create(directory, "held_out", tokenizer)?
+                .measured(directory)?,
         };
-        let (mut pieces, mut bytes) = (Vec::new(), 0);
-        for (section, part) in sections {
-            let mut begins = true;
-            for text in sources.pieces(&section)? {
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
+        for (section, subset) in sections {
+            let mut is_first = true;
+            for text in sources.chunks(&section)? {
                 let text = text?;
                 bytes += text.len();
-                pieces.push(Piece { part, begins, text });
-                begins = false;
+                chunks.push(Chunk { subset, is_first, text });
+                is_first = false;
                 if bytes >= BATCH {
-                    parts.write(&pieces)?;
-                    pieces.clear();
+                    writer.write(&chunks)?;
+                    chunks.clear();
                     bytes = 0;
                 }
             }
         }
-        parts.write(&pieces)?;
-        if split.held_out > 0.0 && parts.held_out.counts.tokens == 0 {
-            let bytes = parts.train.counts.bytes;
-            let why = format!("{bytes} bytes of text, expected enough to hold out a part of it");
+        writer.write(&chunks)?;
+        if split.held_out > 0.0 && writer.held_out.counts.tokens == 0 {
+            let bytes = writer.train.counts.bytes;
+            let why = format!("{bytes} bytes of text, expected enough to hold some out");
             return Err(Error::invalid("data", why));
         }
-        let manifest = parts.finish(directory)?;
+        let manifest = writer.finish(directory)?;
         // The checksums are those of what was just written.
         Dataset::open_unverified(directory, manifest)
     }
 }
 
-struct Piece {
-    part: Part,
-    /// It is the first of a document.
-    begins: bool,
+struct Chunk {
+    subset: Subset,
+    /// Whether it is the first of a document.
+    is_first: bool,
     text: String,
 }
 
-struct Parts<'a> {
+struct CacheWriter<'a> {
     tokenizer: &'a Tokenizer,
-    train: PartWriter,
-    held_out: PartWriter,
+    train: SubsetWriter,
+    held_out: SubsetWriter,
 }
 
-impl Parts<'_> {
-    fn write(&mut self, pieces: &[Piece]) -> Result<()> {
-        let encode = |piece: &Piece| match piece.part {
-            Part::Train => Ok((self.tokenizer.encode(&piece.text)?, Vec::new())),
-            Part::HeldOut => self.tokenizer.encode_measured(&piece.text),
+impl CacheWriter<'_> {
+    fn write(&mut self, chunks: &[Chunk]) -> Result<()> {
+        let encode = |chunk: &Chunk| match chunk.subset {
+            Subset::Train => Ok((self.tokenizer.encode(&chunk.text)?, Vec::new())),
+            Subset::HeldOut => self.tokenizer.encode_measured(&chunk.text),
         };
-        let encoded = pieces.par_iter().map(encode).collect::<Result<Vec<_>>>()?;
-        for (piece, (ids, lengths)) in pieces.iter().zip(encoded) {
-            let part = match piece.part {
-                Part::Train => &mut self.train,
-                Part::HeldOut => &mut self.held_out,
+        let encoded = chunks.par_iter().map(encode).collect::<Result<Vec<_>>>()?;
+        for (chunk, (ids, lengths)) in chunks.iter().zip(encoded) {
+            let writer = match chunk.subset {
+                Subset::Train => &mut self.train,
+                Subset::HeldOut => &mut self.held_out,
             };
-            if piece.begins {
-                part.begin(self.tokenizer.end())?;
+            if chunk.is_first {
+                writer.start_document(self.tokenizer.eos_token_id())?;
             }
-            part.write(&ids, &lengths)?;
-            part.counts.bytes += piece.text.len() as u64;
+            writer.write(&ids, &lengths)?;
+            writer.counts.bytes += chunk.text.len() as u64;
         }
         Ok(())
     }
 
-    /// Put the files in place, the manifest last.
+    /// Publish the files, the manifest last.
     fn finish(self, directory: &Path) -> Result<Manifest> {
         let (train, train_files) = self.train.finish()?;
         let (held_out, held_out_files) = self.held_out.finish()?;
         if train.tokens == 0 {
-            return Err(Error::invalid("data", "no tokens, expected some to learn from"));
+            return Err(Error::invalid("data", "no tokens, expected some to train on"));
         }
         let vocab_size = self.tokenizer.vocab_size();
         let files: Vec<Synced> = train_files.into_iter().chain(held_out_files).collect();
@@ -118,7 +120,7 @@ impl Parts<'_> {
             format: FORMAT.into(),
             width: width(vocab_size),
             vocab_size,
-            end: self.tokenizer.end(),
+            eos_token_id: self.tokenizer.eos_token_id(),
             train,
             held_out,
             files: checksums.map(|(name, file)| (name.to_string(), file.checksum)).collect(),
@@ -139,7 +141,7 @@ impl Parts<'_> {
     }
 }
 
-struct PartWriter {
+struct SubsetWriter {
     width: usize,
     counts: Counts,
     tokens: Draft,
@@ -148,10 +150,10 @@ struct PartWriter {
     lengths: Option<Draft>,
 }
 
-impl PartWriter {
-    fn create(directory: &Path, name: &str, tokenizer: &Tokenizer) -> Result<PartWriter> {
+impl SubsetWriter {
+    fn create(directory: &Path, name: &str, tokenizer: &Tokenizer) -> Result<SubsetWriter> {
         let draft = |kind| Draft::create(&directory.join(format!("{name}.{kind}")));
-        Ok(PartWriter {
+        Ok(SubsetWriter {
             width: width(tokenizer.vocab_size()),
             counts: Counts { documents: 0, tokens: 0, bytes: 0 },
             tokens: draft("tokens")?,
@@ -160,17 +162,17 @@ impl PartWriter {
         })
     }
 
-    fn measured(self, directory: &Path) -> Result<PartWriter> {
-        Ok(PartWriter {
+    fn measured(self, directory: &Path) -> Result<SubsetWriter> {
+        Ok(SubsetWriter {
             lengths: Some(Draft::create(&directory.join("held_out.lengths"))?),
             ..self
         })
     }
 
-    fn begin(&mut self, end: Option<u32>) -> Result<()> {
+    fn start_document(&mut self, eos_token_id: Option<u32>) -> Result<()> {
         self.documents.output().write(&self.counts.tokens.to_le_bytes())?;
         self.counts.documents += 1;
-        match end {
+        match eos_token_id {
             Some(id) => self.write(&[id], &[0]),
             None => Ok(()),
         }
@@ -183,7 +185,7 @@ impl PartWriter {
         self.tokens.output().write(&bytes)?;
         if let Some(file) = &mut self.lengths {
             let length = |length: &usize| {
-                u16::try_from(*length).expect("a piece is shorter than 2¹⁶ bytes").to_le_bytes()
+                u16::try_from(*length).expect("a chunk is shorter than 2¹⁶ bytes").to_le_bytes()
             };
             file.output().write(&lengths.iter().flat_map(length).collect::<Vec<u8>>())?;
         }

@@ -1,13 +1,13 @@
 //! Tokens on disk.
 //!
-//! A cache is a directory. Numbers are little-endian.
+//! A cache is a directory. IntFile are little-endian.
 //!
 //! | file | |
 //! |---|---|
-//! | `manifest.json` | what the other files hold, and their checksums; written last: without it there is no cache |
+//! | `manifest.json` | sizes and checksums of the others; written last, as the sign of a cache |
 //! | `train.tokens`, `held_out.tokens` | ids of 1, 2 or 4 bytes, whichever the vocabulary needs |
 //! | `train.documents`, `held_out.documents` | where each document begins, u64 |
-//! | `held_out.lengths` | bytes of text that each token stands for, u16 |
+//! | `held_out.lengths` | bytes of text of each token, u16 |
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -40,8 +40,9 @@ pub(super) struct Manifest {
     /// Bytes of a token.
     pub width: usize,
     pub vocab_size: usize,
-    /// The id at the beginning of every document.
-    pub end: Option<u32>,
+    /// The token at the beginning of every document.
+    #[serde(rename = "end")]
+    pub eos_token_id: Option<u32>,
     pub train: Counts,
     pub held_out: Counts,
     /// The checksums of [`FILES`].
@@ -50,7 +51,7 @@ pub(super) struct Manifest {
     pub fingerprint: Checksum,
 }
 
-/// What a part holds.
+/// What a subset holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -119,67 +120,73 @@ fn sorted<const N: usize>(mut names: [&str; N]) -> [&str; N] {
     names
 }
 
-/// Tokens of one part as a ring: the first follows on the last.
+/// The tokens of a subset as a cycle: after the last comes the first.
 #[derive(Debug)]
-pub(super) struct Ring {
-    tokens: Numbers,
-    documents: Numbers,
+pub(super) struct CyclicTokens {
+    tokens: IntFile,
+    /// The offset of each document's first token.
+    documents: IntFile,
 }
 
-/// A token and where it stands.
+/// A token of a cache.
 #[derive(Clone, Copy)]
 pub(super) struct Token {
     pub id: u32,
-    /// It is the first of a document.
-    pub begins: bool,
+    /// Whether it is the first of a document.
+    pub seq_start: bool,
 }
 
-impl Ring {
-    pub fn open(directory: &Path, name: &str, width: usize, counts: Counts) -> Result<Ring> {
-        let place = directory.join(format!("{name}.documents"));
-        let documents = Numbers::open(&place, size_of::<u64>(), counts.documents)?;
-        if !documents.are_places(counts.tokens)? {
-            let why = format!("not the places of documents among {} tokens", counts.tokens);
-            return Err(Error::invalid(place.display().to_string(), why));
+impl CyclicTokens {
+    pub fn open(
+        directory: &Path,
+        name: &str,
+        width: usize,
+        counts: Counts,
+    ) -> Result<CyclicTokens> {
+        let path = directory.join(format!("{name}.documents"));
+        let documents = IntFile::open(&path, size_of::<u64>(), counts.documents)?;
+        if !documents.are_offsets(counts.tokens)? {
+            let why = format!("not the offsets of documents among {} tokens", counts.tokens);
+            return Err(Error::invalid(path.display().to_string(), why));
         }
-        let place = directory.join(format!("{name}.tokens"));
-        Ok(Ring { tokens: Numbers::open(&place, width, counts.tokens)?, documents })
+        let path = directory.join(format!("{name}.tokens"));
+        Ok(CyclicTokens { tokens: IntFile::open(&path, width, counts.tokens)?, documents })
     }
 
     pub fn len(&self) -> u64 {
         self.tokens.count
     }
 
-    /// `count` tokens from place `at` on, round and round.
-    pub fn read(&self, at: u64, count: usize) -> Result<Vec<Token>> {
+    /// `count` tokens from `offset` on, again from the first after the last.
+    pub fn read(&self, offset: u64, count: usize) -> Result<Vec<Token>> {
         let mut tokens: Vec<Token> = Vec::with_capacity(count);
-        let mut place = at;
+        let mut next = offset;
         while tokens.len() < count && self.len() > 0 {
-            let end = self.len().min(place + (count - tokens.len()) as u64);
+            let end = self.len().min(next + (count - tokens.len()) as u64);
             let first = tokens.len();
-            let token = |id| Token { id: id as u32, begins: false };
-            tokens.extend(self.tokens.read(place..end)?.map(token));
-            for document in self.documents.within(place..end)? {
-                tokens[first + (document - place) as usize].begins = true;
+            let token = |id| Token { id: id as u32, seq_start: false };
+            tokens.extend(self.tokens.read(next..end)?.map(token));
+            for document in self.documents.within(next..end)? {
+                tokens[first + (document - next) as usize].seq_start = true;
             }
-            place = end % self.len();
+            next = end % self.len();
         }
         Ok(tokens)
     }
 }
 
-/// A file of unsigned numbers. They are read, not mapped into memory: a file that another program shortens is an
-/// error then, where a map would end the process.
+/// A file of unsigned integers. It is read, not mapped into memory: a file that another program
+/// shortens is an error then, where a map would end the process.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct IntFile {
     path: PathBuf,
     file: File,
     width: usize,
     count: u64,
 }
 
-impl Numbers {
-    pub fn open(path: &Path, width: usize, count: u64) -> Result<Numbers> {
+impl IntFile {
+    pub fn open(path: &Path, width: usize, count: u64) -> Result<IntFile> {
         let file = File::open(path).map_err(Error::io(path))?;
         let found = file.metadata().map_err(Error::io(path))?.len();
         let expected = u128::from(count) * width as u128;
@@ -187,10 +194,10 @@ impl Numbers {
             let why = format!("{found} bytes, expected {expected} by {MANIFEST}");
             return Err(Error::invalid(path.display().to_string(), why));
         }
-        Ok(Numbers { path: path.to_owned(), file, width, count })
+        Ok(IntFile { path: path.to_owned(), file, width, count })
     }
 
-    /// The numbers at these places.
+    /// The integers at these indices.
     pub fn read(&self, range: Range<u64>) -> Result<impl Iterator<Item = u64>> {
         let width = self.width;
         let mut bytes = vec![0; (range.end - range.start) as usize * width];
@@ -211,19 +218,19 @@ impl Numbers {
         }))
     }
 
-    /// Those of these rising numbers that lie in `range`.
+    /// Of ascending integers, those that lie in `range`.
     fn within(&self, range: Range<u64>) -> Result<impl Iterator<Item = u64>> {
-        let first = self.first_from(range.start)?;
+        let first = self.lower_bound(range.start)?;
         let last = self.count.min(first + (range.end - range.start));
         Ok(self.read(first..last)?.take_while(move |number| *number < range.end))
     }
 
-    /// The place of the first of these rising numbers that is not below `least`.
-    fn first_from(&self, least: u64) -> Result<u64> {
+    /// Of ascending integers, the index of the first that is not below `bound`.
+    fn lower_bound(&self, bound: u64) -> Result<u64> {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low.midpoint(high);
-            match self.read(middle..middle + 1)?.all(|number| number < least) {
+            match self.read(middle..middle + 1)?.all(|number| number < bound) {
                 true => low = middle + 1,
                 false => high = middle,
             }
@@ -231,8 +238,9 @@ impl Numbers {
         Ok(low)
     }
 
-    /// Whether they begin with 0, rise, and are less than `count`; there are none only if `count` is 0.
-    fn are_places(&self, count: u64) -> Result<bool> {
+    /// Whether they begin with 0, ascend, and are less than `count`; there are none only if `count`
+    /// is 0.
+    fn are_offsets(&self, count: u64) -> Result<bool> {
         const BLOCK: usize = 1 << 16;
         let mut next = 0;
         for first in (0..self.count).step_by(BLOCK) {

@@ -1,16 +1,17 @@
-//! Text to learn from: where it comes from, how it is kept as tokens, in which order it is visited.
+//! Training text: where it comes from, its tokens on disk, the order in which they are visited.
 //!
 //! ```
 //! use taipan_lm::data::{Dataset, Order, Sources, Split};
 //! use taipan_lm::Tokenizer;
 //!
-//! # let directory = std::env::temp_dir().join(format!("taipan-data-example-{}", std::process::id()));
-//! let sources = Sources::texts([("one", "a text to learn from"), ("two", "and another one")]);
+//! # let directory = format!("taipan-data-example-{}", std::process::id());
+//! # let directory = std::env::temp_dir().join(directory);
+//! let sources = Sources::texts([("one", "a text to train on"), ("two", "and another one")]);
 //! let split = Split { held_out: 0.5, ..Split::default() };
 //! let data = Dataset::build(&directory, &sources, &Tokenizer::bytes(), &split)?;
 //! data.check(8)?;
 //!
-//! let order = Order { seed: 1, rows: 4, len: 8 };
+//! let order = Order { seed: 1, batch_size: 4, block_size: 8 };
 //! let batch = data.batch(&order, 0)?;
 //! assert_eq!(batch.ids.len(), 32);
 //! assert_eq!(Dataset::open(&directory)?.batch(&order, 0)?, batch);
@@ -20,10 +21,10 @@
 
 mod build;
 mod cache;
+mod chunks;
 mod order;
 mod sources;
 mod split;
-mod text;
 
 use std::path::Path;
 
@@ -32,26 +33,27 @@ pub use sources::{Reason, Skipped, Sources};
 pub use split::Split;
 
 use crate::{Batch, Error, IGNORE, Result};
-use cache::{Manifest, Numbers, Ring};
+use cache::{CyclicTokens, IntFile, Manifest};
 
 /// Tokens on disk, read batch by batch: they may be more than memory holds.
 ///
-/// A document is the token [`Tokenizer::end`](crate::Tokenizer::end), where `starts` is 1, and then its text; the
-/// last token of it predicts the next document's first. When the tokenizer has no such token, `starts` is 1 at a
-/// document's first token, and the last token predicts nothing ([`IGNORE`]).
+/// A document is the token [`eos_token_id`](crate::Tokenizer::eos_token_id), where `seq_start` is
+/// 1, and then its text; its last token predicts the next document's first. When the tokenizer has
+/// no such token, `seq_start` is 1 at a document's first token, and its last token predicts nothing
+/// ([`IGNORE`]). Documents are packed: a sequence of a batch may contain several.
 #[derive(Debug)]
 pub struct Dataset {
     manifest: Manifest,
     fingerprint: String,
-    train: Ring,
-    held_out: Ring,
-    /// Bytes of text that each held-out token stands for.
-    lengths: Numbers,
+    train: CyclicTokens,
+    held_out: CyclicTokens,
+    /// Bytes of text of each held-out token.
+    lengths: IntFile,
 }
 
 impl Dataset {
-    /// Open what [`Dataset::build`] left in `directory`. A cache that is not whole is an error, as is one that is
-    /// not what was written: all of it is read once, to compare checksums.
+    /// Open what [`Dataset::build`] wrote to `directory`. A cache that is incomplete or changed is
+    /// an error: all of it is read once, to compare checksums.
     pub fn open(directory: impl AsRef<Path>) -> Result<Dataset> {
         let directory = directory.as_ref();
         let dataset = Dataset::open_unverified(directory, Manifest::read(directory)?)?;
@@ -60,11 +62,11 @@ impl Dataset {
     }
 
     fn open_unverified(directory: &Path, manifest: Manifest) -> Result<Dataset> {
-        let ring = |name, counts| Ring::open(directory, name, manifest.width, counts);
-        let train = ring("train", manifest.train)?;
-        let held_out = ring("held_out", manifest.held_out)?;
+        let open = |name, counts| CyclicTokens::open(directory, name, manifest.width, counts);
+        let train = open("train", manifest.train)?;
+        let held_out = open("held_out", manifest.held_out)?;
         let lengths = directory.join("held_out.lengths");
-        let lengths = Numbers::open(&lengths, size_of::<u16>(), held_out.len())?;
+        let lengths = IntFile::open(&lengths, size_of::<u16>(), held_out.len())?;
         let fingerprint = manifest.fingerprint.to_string();
         Ok(Dataset { manifest, fingerprint, train, held_out, lengths })
     }
@@ -99,7 +101,7 @@ impl Dataset {
         self.manifest.held_out.documents
     }
 
-    /// Bytes of text, in both parts.
+    /// Bytes of text, held out or not.
     pub fn bytes(&self) -> u64 {
         self.manifest.train.bytes + self.manifest.held_out.bytes
     }
@@ -109,15 +111,16 @@ impl Dataset {
         self.manifest.vocab_size
     }
 
-    /// Whether there is text enough for a block of `len` tokens to train on, and, when anything is held out, for
-    /// one to validate with.
-    pub fn check(&self, len: usize) -> Result<()> {
+    /// An error unless there is enough text for a block of `block_size` tokens to train on and,
+    /// when anything is held out, for one to evaluate with.
+    pub fn check(&self, block_size: usize) -> Result<()> {
         let held_out = Some(("held-out", self.held_out_tokens())).filter(|(_, tokens)| *tokens > 0);
-        for (part, tokens) in [("training", self.train_tokens())].into_iter().chain(held_out) {
-            if tokens <= len as u64 {
+        for (subset, tokens) in [("training", self.train_tokens())].into_iter().chain(held_out) {
+            if tokens <= block_size as u64 {
                 let why = format!(
-                    "{tokens} tokens of {part} text, expected {} or more for a block of {len}",
-                    len as u64 + 1
+                    "{tokens} tokens of {subset} text, expected {} or more for a block of \
+                     {block_size}",
+                    block_size as u64 + 1
                 );
                 return Err(Error::invalid("data", why));
             }
@@ -127,73 +130,74 @@ impl Dataset {
 
     /// The `index`-th batch of a run. It follows from the data, the order and the index alone.
     pub fn batch(&self, order: &Order, index: u64) -> Result<Batch> {
-        let mut rows = Rows::new(self.manifest.end, order.len);
-        for row in 0..order.rows {
-            let place = order.place(self.train.len(), index, row);
-            rows.push(&self.train, place, order.len)?;
+        let mut builder = BatchBuilder::new(self.manifest.eos_token_id, order.block_size);
+        for sequence in 0..order.batch_size {
+            let offset = order.offset(self.train.len(), index, sequence);
+            builder.push(&self.train, offset, order.block_size)?;
         }
-        Ok(rows.batch)
+        Ok(builder.batch)
     }
 
-    /// Batches over the first `tokens` held-out tokens, in order, each with the bytes of text that its
-    /// targets stand for; for bits per byte, divide the sum of losses by the sum of these (and by ln 2).
+    /// Batches over the first `tokens` held-out tokens, in order, each with the bytes of text of
+    /// its targets; for bits per byte, divide the sum of losses by the sum of these (and by ln 2).
     ///
-    /// Every token is in one batch. The last batch may have fewer rows, and the end of its last row may be
-    /// padding, whose targets are [`IGNORE`]: weigh batches by their targets that are not.
+    /// Every token is in one batch. The last batch may have fewer sequences, and the last of them
+    /// may end with padding, whose targets are [`IGNORE`]: weight batches by their other targets.
     pub fn held_out(
         &self,
-        rows: usize,
-        len: usize,
+        batch_size: usize,
+        block_size: usize,
         tokens: u64,
     ) -> impl Iterator<Item = Result<(Batch, u64)>> {
         let all = self.held_out.len();
-        let tokens = if rows == 0 || len == 0 { 0 } else { tokens.min(all) };
-        let starts = (0..tokens).step_by(rows.saturating_mul(len).max(1));
-        starts.map(move |first| {
-            let mut batch = Rows::new(self.manifest.end, len);
-            let mut place = first;
-            while batch.batch.rows < rows && place < tokens {
-                let count = (tokens - place).min(len as u64);
-                batch.push(&self.held_out, place, count as usize)?;
-                place += count;
+        let per_batch = batch_size.saturating_mul(block_size);
+        let tokens = if per_batch == 0 { 0 } else { tokens.min(all) };
+        (0..tokens).step_by(per_batch.max(1)).map(move |first| {
+            let mut builder = BatchBuilder::new(self.manifest.eos_token_id, block_size);
+            let mut offset = first;
+            while builder.batch.batch_size < batch_size && offset < tokens {
+                let count = (tokens - offset).min(block_size as u64);
+                builder.push(&self.held_out, offset, count as usize)?;
+                offset += count;
             }
-            // Of what follows each token; the first one follows the last.
-            let inside = self.lengths.read(first + 1..all.min(place + 1))?;
-            let wrapped = self.lengths.read(0..u64::from(place == all))?;
-            let lengths = inside.chain(wrapped).zip(&batch.batch.targets);
+            // Of the token after each token; after the last comes the first.
+            let inside = self.lengths.read(first + 1..all.min(offset + 1))?;
+            let wrapped = self.lengths.read(0..u64::from(offset == all))?;
+            let lengths = inside.chain(wrapped).zip(&builder.batch.targets);
             let predicted = lengths.filter(|(_, target)| **target != IGNORE);
             let bytes = predicted.map(|(length, _)| length).sum();
-            Ok((batch.batch, bytes))
+            Ok((builder.batch, bytes))
         })
     }
 }
 
-/// A batch to which rows are added.
-struct Rows {
-    end: Option<u32>,
+/// A batch to which sequences are added.
+struct BatchBuilder {
+    eos_token_id: Option<u32>,
     batch: Batch,
 }
 
-impl Rows {
-    fn new(end: Option<u32>, len: usize) -> Rows {
-        let batch = Batch { rows: 0, len, ids: vec![], targets: vec![], starts: vec![] };
-        Rows { end, batch }
+impl BatchBuilder {
+    fn new(eos_token_id: Option<u32>, block_size: usize) -> BatchBuilder {
+        let (ids, targets, seq_start) = (vec![], vec![], vec![]);
+        let batch = Batch { batch_size: 0, block_size, ids, targets, seq_start };
+        BatchBuilder { eos_token_id, batch }
     }
 
-    /// A row of `count` tokens from a place of the ring on, and padding.
-    fn push(&mut self, ring: &Ring, place: u64, count: usize) -> Result<()> {
-        let Rows { end, batch } = self;
-        let tokens = ring.read(place, count + 1)?;
-        for pair in tokens.windows(2) {
+    /// Add a sequence of `count` tokens from `offset` on, and padding.
+    fn push(&mut self, tokens: &CyclicTokens, offset: u64, count: usize) -> Result<()> {
+        let BatchBuilder { eos_token_id, batch } = self;
+        for pair in tokens.read(offset, count + 1)?.windows(2) {
             let [token, next] = [pair[0], pair[1]];
+            let ignored = next.seq_start && eos_token_id.is_none();
             batch.ids.push(token.id);
-            batch.starts.push(u32::from(token.begins));
-            batch.targets.push(if next.begins && end.is_none() { IGNORE } else { next.id });
+            batch.seq_start.push(u32::from(token.seq_start));
+            batch.targets.push(if ignored { IGNORE } else { next.id });
         }
-        batch.rows += 1;
-        let size = batch.rows * batch.len;
+        batch.batch_size += 1;
+        let size = batch.batch_size * batch.block_size;
         batch.ids.resize(size, 0);
-        batch.starts.resize(size, 0);
+        batch.seq_start.resize(size, 0);
         batch.targets.resize(size, IGNORE);
         Ok(())
     }

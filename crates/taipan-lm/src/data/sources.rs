@@ -1,4 +1,4 @@
-//! Where text comes from.
+//! Where the text comes from.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,13 +7,13 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::text::Pieces;
+use super::chunks::Chunks;
 use crate::{Error, Result};
 
 /// How much of a file is looked at to tell text from other data.
 const HEAD: u64 = 8 << 10;
 
-/// Documents to learn from: files, found by name, in directories and by patterns, or texts in memory.
+/// Documents to train on: files, found by name, in directories and by patterns, or texts in memory.
 ///
 /// ```
 /// use taipan_lm::data::Sources;
@@ -37,7 +37,7 @@ enum Document {
     Text(String, Cow<'static, str>),
 }
 
-/// A file that is not learnt from.
+/// A file that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// Which.
@@ -75,17 +75,17 @@ impl fmt::Display for Reason {
             Reason::Repeated => "named twice",
             Reason::Link => "a link to a directory",
             Reason::Special => "not a file",
-            Reason::Output => "where the output goes",
+            Reason::Output => "in the output directory",
         })
     }
 }
 
-/// A part of a document: its bytes from `from` to before `to`, or to its end.
+/// A range of a document's bytes; `end` may be beyond the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub document: usize,
-    pub from: u64,
-    pub to: u64,
+    pub start: u64,
+    pub end: u64,
 }
 
 impl Sources {
@@ -101,15 +101,17 @@ impl Sources {
 
     /// The files that are named. Each file is a document.
     ///
-    /// A name is that of a file, of a directory, or a pattern (`*`, `?`, `[…]`, and `**` for directories of any
-    /// depth) when there is no such file. Of directories and what patterns match, every file is taken, to any depth
-    /// and in alphabetical order, but those that [`Sources::skipped`] lists. A name that leads to no text, and a
-    /// file that is named itself but is not text, are errors.
+    /// A name is that of a file, of a directory, or a pattern (`*`, `?`, `[…]`, and `**` for
+    /// directories of any depth) when there is no such file. Of directories and what patterns
+    /// match, every file is taken, to any depth and in alphabetical order, but those that
+    /// [`Sources::skipped`] lists. A name that leads to no text, and a file that is named itself
+    /// but is not text, are errors.
     pub fn find<P: AsRef<Path>>(names: impl IntoIterator<Item = P>) -> Result<Sources> {
         Search::default().find(names)
     }
 
-    /// [`Sources::find`] without what is in `directory`, wherever that is: a run does not learn from what it writes.
+    /// [`Sources::find`] without what is in `directory`, so that a run is not trained on its own
+    /// output.
     pub fn find_outside<P: AsRef<Path>>(
         directory: &Path,
         names: impl IntoIterator<Item = P>,
@@ -142,29 +144,29 @@ impl Sources {
         }
     }
 
-    /// Every document, whole.
-    pub(crate) fn whole(&self) -> impl Iterator<Item = Section> {
-        (0..self.len()).map(|document| Section { document, from: 0, to: u64::MAX })
+    /// Every document, in full.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = Section> {
+        (0..self.len()).map(|document| Section { document, start: 0, end: u64::MAX })
     }
 
-    /// The text of a section, in pieces that end where lines do.
-    pub(crate) fn pieces(&self, section: &Section) -> Result<Pieces<Box<dyn Read + '_>>> {
-        let len = section.to - section.from;
+    /// The text of a section, in chunks that end where lines do.
+    pub(crate) fn chunks(&self, section: &Section) -> Result<Chunks<Box<dyn Read + '_>>> {
+        let len = section.end - section.start;
         match &self.documents[section.document] {
             Document::File(path) => {
                 let mut file = File::open(path).map_err(Error::io(path))?;
-                file.seek(SeekFrom::Start(section.from)).map_err(Error::io(path))?;
-                Ok(Pieces::new(Box::new(file.take(len)), path.clone(), section.from))
+                file.seek(SeekFrom::Start(section.start)).map_err(Error::io(path))?;
+                Ok(Chunks::new(Box::new(file.take(len)), path.clone(), section.start))
             }
             Document::Text(name, text) => {
-                let text = &text.as_bytes()[(section.from as usize).min(text.len())..];
-                Ok(Pieces::new(Box::new(text.take(len)), name.into(), section.from))
+                let text = &text.as_bytes()[(section.start as usize).min(text.len())..];
+                Ok(Chunks::new(Box::new(text.take(len)), name.into(), section.start))
             }
         }
     }
 
-    /// The first place from `at` on where a character begins.
-    pub(crate) fn character_from(&self, document: usize, at: u64) -> Result<u64> {
+    /// The first offset from `at` on where a character begins.
+    pub(crate) fn char_boundary(&self, document: usize, at: u64) -> Result<u64> {
         let mut bytes = Vec::new();
         match &self.documents[document] {
             Document::File(path) => {

@@ -1,60 +1,61 @@
-//! What is learnt from, and what is held out to see how well.
+//! The split into training text and held-out text.
 
-use super::order;
 use super::sources::{Section, Sources};
+use crate::random::Key;
 use crate::{Error, Result};
 
-/// Which part of the text is held out from training.
+/// Which text is held out from training, to evaluate the model.
 ///
-/// Whole documents are, drawn at random, as many as fit into the fraction. If that leaves more than a quarter of it
-/// open, since documents are too few or too large, the end of the largest other document is held out as well.
+/// Random documents are held out, as many as fit into the fraction. If that leaves more than a
+/// quarter of the fraction unfilled, since documents are too few or too large, the end of the
+/// largest other document is held out as well.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
-    /// How much of the text, from 0 to less than 1.
+    /// The fraction of the text, from 0 to less than 1.
     pub held_out: f64,
-    /// Bytes of text that are held out at least, up to a half of all: a small fraction of little text would
-    /// not fill one block. Nothing when `held_out` is 0.
-    pub least: u64,
-    /// What the draw follows from.
+    /// The minimum to hold out, in bytes, up to half of the text: a small fraction of a short text
+    /// would not fill one block. Ignored when `held_out` is 0.
+    pub min_bytes: u64,
+    /// The seed of the random choice.
     pub seed: u64,
 }
 
 impl Default for Split {
     /// A twentieth, and at least 4 KiB.
     fn default() -> Self {
-        Split { held_out: 0.05, least: 4 << 10, seed: 0 }
+        Split { held_out: 0.05, min_bytes: 4 << 10, seed: 0 }
     }
 }
 
-/// The two parts of the text.
+/// What a text is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Subset {
     Train,
     HeldOut,
 }
 
 impl Split {
-    /// Every section of the sources with its part, in the order of the sources.
-    pub(super) fn sections(&self, sources: &Sources) -> Result<Vec<(Section, Part)>> {
+    /// Every section of the sources with its subset, in the order of the sources.
+    pub(super) fn sections(&self, sources: &Sources) -> Result<Vec<(Section, Subset)>> {
         let fraction = self.held_out;
         if !(0.0..1.0).contains(&fraction) {
-            let why = format!("a fraction of {fraction}, expected 0 to less than 1");
-            return Err(Error::invalid("held-out part", why));
+            let why = format!("{fraction} found, expected 0 to less than 1");
+            return Err(Error::invalid("held-out fraction", why));
         }
         let sizes = (0..sources.len()).map(|i| sources.size(i)).collect::<Result<Vec<_>>>()?;
         let total: u64 = sizes.iter().sum();
         if total == 0 {
-            return Err(Error::invalid("data", "no text, expected some to learn from"));
+            return Err(Error::invalid("data", "no text, expected some to train on"));
         }
         let goal = match fraction {
             0.0 => 0,
-            _ => ((fraction * total as f64) as u64).max(self.least.min(total / 2)).max(1),
+            _ => ((fraction * total as f64) as u64).max(self.min_bytes.min(total / 2)).max(1),
         };
         let mut missing = goal;
         let mut held_out = vec![false; sizes.len()];
+        let key = Key::new(self.seed);
         for number in 0..sizes.len() as u64 {
-            let document = order::permuted(number, sizes.len() as u64, order::hash(&[self.seed]));
-            let document = document as usize;
+            let document = key.permute(number, sizes.len() as u64) as usize;
             if sizes[document] <= missing {
                 held_out[document] = true;
                 missing -= sizes[document];
@@ -62,25 +63,25 @@ impl Split {
         }
         let cut = match missing > goal / 4 {
             true => {
-                let whole = (0..sizes.len()).filter(|document| !held_out[*document]);
-                // Larger than what is missing, or it would be held out.
+                let others = (0..sizes.len()).filter(|document| !held_out[*document]);
+                // It is larger than what is missing, or it would be held out.
                 let largest =
-                    whole.max_by_key(|document| (sizes[*document], usize::MAX - document));
-                let largest = largest.expect("less than the whole is held out");
-                Some((largest, sources.character_from(largest, sizes[largest] - missing)?))
+                    others.max_by_key(|document| (sizes[*document], usize::MAX - document));
+                let largest = largest.expect("not everything is held out");
+                Some((largest, sources.char_boundary(largest, sizes[largest] - missing)?))
             }
             false => None,
         };
         let mut sections = Vec::new();
-        for section in sources.whole() {
+        for section in sources.documents() {
             let document = section.document;
             match cut {
                 Some((cut, at)) if cut == document => {
-                    sections.push((Section { to: at, ..section }, Part::Train));
-                    sections.push((Section { from: at, ..section }, Part::HeldOut));
+                    sections.push((Section { end: at, ..section }, Subset::Train));
+                    sections.push((Section { start: at, ..section }, Subset::HeldOut));
                 }
-                _ if held_out[document] => sections.push((section, Part::HeldOut)),
-                _ => sections.push((section, Part::Train)),
+                _ if held_out[document] => sections.push((section, Subset::HeldOut)),
+                _ => sections.push((section, Subset::Train)),
             }
         }
         Ok(sections)

@@ -5,7 +5,7 @@ use taipan::{
     recompute, rms_norm, selective_scan,
 };
 
-use super::parameter::{Blank, Init, Maker, Parameter, Role};
+use super::parameter::{Init, Parameter, ParameterBuilder, ParameterSpec, Role};
 use crate::Config;
 use crate::error::Result;
 
@@ -35,7 +35,7 @@ struct Sizes {
     eps: f64,
 }
 
-/// What goes from layer to layer: the residual stream is `residual + hidden`.
+/// What one layer passes to the next: the residual stream is `residual + hidden`.
 pub(super) struct Stream {
     /// `[b, l, d]`, of the model's type.
     pub(super) hidden: Tensor,
@@ -45,13 +45,13 @@ pub(super) struct Stream {
     pub(super) dtype: DType,
 }
 
-/// What a layer remembers of the text so far.
+/// The recurrent state of a layer.
 #[derive(Clone, Debug)]
 pub(super) struct LayerState {
     /// `[b, k−1, inner]`: the last inputs of the convolution.
-    window: Tensor,
+    conv_state: Tensor,
     /// `[b, inner, n]`
-    state: Tensor,
+    ssm_state: Tensor,
 }
 
 /// The parameters, by a reference of either kind, in a fixed order.
@@ -76,38 +76,42 @@ impl Layer {
     parameters!(parameters, &);
     parameters!(parameters_mut, &mut);
 
-    pub(super) fn make(config: &Config, index: usize, maker: &mut Maker) -> Result<Layer> {
+    pub(super) fn new(
+        config: &Config,
+        index: usize,
+        builder: &mut ParameterBuilder,
+    ) -> Result<Layer> {
         let (d, inner, n) = (config.hidden_size, config.inner_size(), config.state_size);
         let (k, r) = (config.conv_kernel, config.time_step_rank);
-        let mut part = |name: &str, part, shape: &[usize], role, init| {
+        let mut slice = |name: &str, rows, shape: &[usize], role, init| {
             let stored = format!("backbone.layers.{index}.{name}");
-            maker.make(Blank { stored, shape: shape.to_vec(), part, role, init })
+            builder.build(ParameterSpec { stored, shape: shape.to_vec(), rows, role, init })
         };
         let (x, z) = (Some(("x", 0..inner)), Some(("z", inner..2 * inner)));
-        // What torch's layers begin with, which the paper's code leaves as it is.
+        // The initialisation of torch's layers, which the paper's code leaves as it is.
         let uniform = |inputs: usize| Init::Uniform(1.0 / (inputs as f64).sqrt());
         let (name, shape, init) = ("mixer.in_proj.weight", [2 * inner, d], uniform(d));
-        let in_x = part(name, x.clone(), &shape, Role::Matrix, init)?;
-        let in_z = part(name, z.clone(), &shape, Role::Matrix, init)?;
+        let in_x = slice(name, x.clone(), &shape, Role::Matrix, init)?;
+        let in_z = slice(name, z.clone(), &shape, Role::Matrix, init)?;
         let in_bias = match config.use_bias {
             true => {
                 let (name, shape) = ("mixer.in_proj.bias", [2 * inner]);
-                let x = part(name, x, &shape, Role::Vector, Init::Zeros)?;
-                Some([x, part(name, z, &shape, Role::Vector, Init::Zeros)?])
+                let x = slice(name, x, &shape, Role::Vector, Init::Zeros)?;
+                Some([x, slice(name, z, &shape, Role::Vector, Init::Zeros)?])
             }
             false => None,
         };
         let mut whole =
-            |name: &str, shape: &[usize], role, init| part(name, None, shape, role, init);
+            |name: &str, shape: &[usize], role, init| slice(name, None, shape, role, init);
         let mut bias = |name: &str, len, used, init| match used {
             true => whole(name, &[len], Role::Vector, init).map(Some),
             false => Ok(None),
         };
         let conv_bias = bias("mixer.conv1d.bias", inner, config.use_conv_bias, uniform(k))?;
         let out_bias = bias("mixer.out_proj.bias", d, config.use_bias, Init::Zeros)?;
-        // Every layer adds to the residual stream; that shall not grow with their number.
+        // Every layer adds to the residual stream, whose variance must not grow with their number.
         let out = Init::Uniform(1.0 / ((inner * config.num_hidden_layers) as f64).sqrt());
-        let steps = Init::StepBias { least: 1e-3, most: 0.1 };
+        let steps = Init::StepBias { min: 1e-3, max: 0.1 };
         let dt = Init::Uniform((r as f64).powf(-0.5));
         Ok(Layer {
             norm: whole("norm.weight", &[d], Role::Vector, Init::Ones)?,
@@ -124,7 +128,7 @@ impl Layer {
             )?,
             dt_proj: whole("mixer.dt_proj.weight", &[inner, r], Role::Matrix, dt)?,
             dt_bias: whole("mixer.dt_proj.bias", &[inner], Role::Recurrence, steps)?,
-            a_log: whole("mixer.A_log", &[inner, n], Role::Recurrence, Init::LogOfStates)?,
+            a_log: whole("mixer.A_log", &[inner, n], Role::Recurrence, Init::LogArange)?,
             skip: whole("mixer.D", &[inner], Role::Recurrence, Init::Ones)?,
             out: whole("mixer.out_proj.weight", &[d, inner], Role::Matrix, out)?,
             out_bias,
@@ -132,54 +136,57 @@ impl Layer {
         })
     }
 
-    /// The stream behind the layer, and what the layer then remembers.
+    /// The residual stream after the layer, and the layer's final state.
     ///
-    /// `starts` and `before` are as in [`Mamba::forward`](super::Mamba::forward).
+    /// `seq_start` is that of a [`Batch`](crate::Batch); `initial` is the state before the first
+    /// token, zeros if there is none.
     pub(super) fn forward(
         &self,
         stream: &Stream,
-        starts: Option<&Tensor>,
-        before: Option<&LayerState>,
+        seq_start: Option<&Tensor>,
+        initial: Option<&LayerState>,
     ) -> taipan::Result<(Stream, LayerState)> {
         let Sizes { n, r, eps } = self.sizes;
         let (u, residual) = stream.normed(&self.norm, eps)?;
         let bias = |i: usize| self.in_bias.as_ref().map(|biases| &*biases[i]);
         let x = linear(&u, Weight::nk(&self.in_x), bias(0), Activation::None)?; // [b, l, inner]
         let z = linear(&u, Weight::nk(&self.in_z), bias(1), Activation::None)?;
-        let (x, window) = causal_conv1d(&CausalConv1d {
+        let (x, conv_state) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_deref(),
-            conv_state: before.map(|before| &before.window),
-            seq_start: starts,
+            conv_state: initial.map(|initial| &initial.conv_state),
+            seq_start,
             activation: Activation::Silu,
             ..CausalConv1d::new(&x, &self.conv)
         })?;
-        let selected = linear(&x, Weight::nk(&self.x_proj), None, Activation::None)?; // [b, l, r + 2n]
-        let part = |columns| selected.slice(2, columns);
-        let (dt, b, c) = (part(0..r)?, part(r..r + n)?, part(r + n..r + 2 * n)?);
-        let delta = linear(&dt, Weight::nk(&self.dt_proj), None, Activation::None)?; // [b, l, inner]
-        let (y, state) = selective_scan(&Scan {
+        // [b, l, r + 2n]
+        let selected = linear(&x, Weight::nk(&self.x_proj), None, Activation::None)?;
+        let columns = |range| selected.slice(2, range);
+        let (dt, b, c) = (columns(0..r)?, columns(r..r + n)?, columns(r + n..r + 2 * n)?);
+        // [b, l, inner]
+        let delta = linear(&dt, Weight::nk(&self.dt_proj), None, Activation::None)?;
+        let (y, ssm_state) = selective_scan(&Scan {
             d: Some(&self.skip),
             delta_bias: Some(&self.dt_bias),
             z: Some(&z),
-            initial_state: before.map(|before| &before.state),
-            seq_start: starts,
+            initial_state: initial.map(|initial| &initial.ssm_state),
+            seq_start,
             ..Scan::new(&x, &delta, &self.a_log, &b, &c)
         })?;
         let hidden = linear(&y, Weight::nk(&self.out), self.out_bias.as_deref(), Activation::None)?;
         let stream = Stream { hidden, residual: Some(residual), dtype: stream.dtype };
-        Ok((stream, LayerState { window, state }))
+        Ok((stream, LayerState { conv_state, ssm_state }))
     }
 
-    /// [`forward`](Layer::forward) from empty states, of which backward computes everything but the
-    /// stream again.
+    /// [`forward`](Layer::forward) from zero states, of which only the inputs are saved for
+    /// backward; the rest is recomputed there.
     pub(super) fn recomputed(
         &self,
         stream: &Stream,
-        starts: Option<&Tensor>,
+        seq_start: Option<&Tensor>,
     ) -> taipan::Result<Stream> {
         let (layer, dtype) = (self.clone(), stream.dtype);
-        let given = [stream.residual.as_ref(), starts];
-        let [has_residual, has_starts] = given.map(|tensor| tensor.is_some());
+        let given = [stream.residual.as_ref(), seq_start];
+        let [has_residual, has_seq_start] = given.map(|tensor| tensor.is_some());
         let inputs: Vec<&Tensor> = [&stream.hidden]
             .into_iter()
             .chain(given.into_iter().flatten())
@@ -189,14 +196,14 @@ impl Layer {
             let mut inputs = inputs.iter().cloned();
             let mut next = || inputs.next().expect("as many as above");
             let stream = Stream { hidden: next(), residual: has_residual.then(&mut next), dtype };
-            let starts = has_starts.then(&mut next);
+            let seq_start = has_seq_start.then(&mut next);
             let mut layer = layer.clone();
             layer.parameters_mut().into_iter().for_each(|parameter| parameter.tensor = next());
-            let (stream, _) = layer.forward(&stream, starts.as_ref(), None)?;
+            let (stream, _) = layer.forward(&stream, seq_start.as_ref(), None)?;
             Ok([stream.hidden].into_iter().chain(stream.residual).collect())
         })?;
         let mut results = results.into_iter();
-        let mut next = || results.next().expect("a stream has two tensors behind a layer");
+        let mut next = || results.next().expect("a stream has two tensors after a layer");
         Ok(Stream { hidden: next(), residual: Some(next()), dtype })
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! | here | paper | |
 //! |---|---|---|
-//! | `b`, `l` | B, L | sequences of a batch, tokens of a sequence |
+//! | `b`, `l` | B, L | sequences per batch, tokens per sequence |
 //! | `d` | D | width of the residual stream, `hidden_size` |
 //! | `inner` | E·D | channels inside a layer, `expand·hidden_size` |
 //! | `n` | N | states per channel, `state_size` |
 //! | `k` | | taps of the convolution, `conv_kernel` |
 //! | `r` | R | rank of the projection to Δ, `time_step_rank` |
-//! | `a_log`, `skip` | A = −exp(a_log), D | decay of the states; what goes past them |
-//! | `dt`, `delta` | s_Δ(x), Δ | the step size, before and behind its projection to all channels |
+//! | `a_log`, `skip` | A = −exp(a_log), D | decay of the states; the skip connection |
+//! | `dt`, `delta` | s_Δ(x), Δ | the step size, before and after its projection to all channels |
 //! | `b`, `c` of a scan | B, C | how inputs enter states, and states outputs |
 //! | `x`, `z` | | the two branches of a layer: the sequence, and its gate |
 //!
@@ -27,7 +27,7 @@ mod parameter;
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
 use self::layer::{Layer, LayerState, Stream};
-use self::parameter::{Blank, Init, Maker, Source};
+use self::parameter::{Init, ParameterBuilder, ParameterSpec, Source};
 pub use self::parameter::{Parameter, Role};
 use crate::error::{Error, Result};
 use crate::{Batch, Config, IGNORE};
@@ -36,16 +36,16 @@ use crate::{Batch, Config, IGNORE};
 ///
 /// ```
 /// use taipan::{DType, Device};
-/// use taipan_lm::{Batch, Config, Mamba};
+/// use taipan_lm::{Batch, Config, Mamba, Preset};
 ///
-/// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 10}"#)?;
+/// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
 /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let batch = Batch {
-///     rows: 1,
-///     len: 4,
+///     batch_size: 1,
+///     block_size: 4,
 ///     ids: vec![0, 1, 2, 3],
 ///     targets: vec![1, 2, 3, 4],
-///     starts: vec![1, 0, 0, 0],
+///     seq_start: vec![1, 0, 0, 0],
 /// };
 /// let loss = model.loss(&batch)?;
 /// assert!((loss.item()? - 10f64.ln()).abs() < 0.1, "it knows nothing yet");
@@ -66,18 +66,18 @@ pub struct Mamba {
     activations: Activations,
 }
 
-/// What a layer keeps for backward.
+/// What the layers save for backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// Whatever backward needs.
+    /// All activations that backward needs.
     #[default]
-    Kept,
-    /// Its input; the rest is computed again. Takes a third more time, and of the memory for activations
-    /// little more than one layer's.
+    Saved,
+    /// Only the input of each layer; the rest is recomputed in backward (activation checkpointing).
+    /// Takes a third more time, and little more memory than the activations of one layer.
     Recomputed,
 }
 
-/// What a model remembers of the texts so far, one for each sequence of a batch.
+/// The recurrent state of a model, for each sequence of a batch.
 #[derive(Clone, Debug)]
 pub struct State(Vec<LayerState>);
 
@@ -108,66 +108,72 @@ impl Mamba {
         parameters_mut, &mut
     }
 
-    /// A model to be trained, with random weights as the paper's code draws them; the same seed gives the
-    /// same model on every device, and one in half precision is that of f32, rounded.
+    /// A model to be trained, with random weights as the paper's code draws them; the same seed
+    /// gives the same model on every device, and one in half precision is that of f32, rounded.
     pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<Mamba> {
-        let source = Source::Random { seed, made: 0 };
-        Mamba::make(config, &mut Maker { dtype, device, source })
+        let source = Source::Random { seed, count: 0 };
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, source })
     }
 
-    /// A model whose weights `find` knows, by the names of Hugging Face's files. They are handed out in the
-    /// shape that it is told and converted to `dtype`, except for those of the recurrence, which are f32
-    /// in half precision: see [`Role`].
+    /// A model with the weights that `find` returns for a name in Hugging Face's files and a shape.
+    /// They are converted to `dtype`, except for those of the recurrence, which are f32 in half
+    /// precision: see [`Role`].
     pub fn load(
         config: &Config,
         dtype: DType,
         device: &Device,
         mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,
     ) -> Result<Mamba> {
-        Mamba::make(config, &mut Maker { dtype, device, source: Source::Stored(&mut find) })
+        let source = Source::Stored(&mut find);
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, source })
     }
 
-    fn make(config: &Config, maker: &mut Maker) -> Result<Mamba> {
-        if !maker.dtype.is_float() {
+    fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
+        if !builder.dtype.is_float() {
             return Err(Error::invalid(
                 "model",
-                format!("the type is {}, expected a float", maker.dtype),
+                format!("the dtype is {}, expected a float", builder.dtype),
             ));
         }
         config.check()?;
         let (v, d) = (config.vocab_size, config.hidden_size);
-        let blank = |stored: &str, shape: &[usize], role, init| Blank {
+        let spec = |stored: &str, shape: &[usize], role, init| ParameterSpec {
             stored: stored.into(),
             shape: shape.to_vec(),
-            part: None,
+            rows: None,
             role,
             init,
         };
         let normal = Init::Normal(0.02);
         Ok(Mamba {
             config: config.clone(),
-            dtype: maker.dtype,
-            embeddings: maker.make(blank(
+            dtype: builder.dtype,
+            embeddings: builder.build(spec(
                 "backbone.embeddings.weight",
                 &[v, d],
                 Role::Matrix,
                 normal,
             ))?,
             layers: (0..config.num_hidden_layers)
-                .map(|i| Layer::make(config, i, maker))
+                .map(|i| Layer::new(config, i, builder))
                 .collect::<Result<_>>()?,
-            norm_f: maker.make(blank("backbone.norm_f.weight", &[d], Role::Vector, Init::Ones))?,
+            norm_f: builder.build(spec(
+                "backbone.norm_f.weight",
+                &[d],
+                Role::Vector,
+                Init::Ones,
+            ))?,
             head: match config.tie_word_embeddings {
                 true => None,
                 false => {
-                    Some(maker.make(blank("lm_head.weight", &[v, d], Role::Matrix, normal))?)
+                    Some(builder.build(spec("lm_head.weight", &[v, d], Role::Matrix, normal))?)
                 }
             },
-            activations: Activations::Kept,
+            activations: Activations::Saved,
         })
     }
 
-    /// The same model, keeping more or less for backward.
+    /// The same model, which saves more or less for backward.
     pub fn with_activations(self, activations: Activations) -> Mamba {
         Mamba { activations, ..self }
     }
@@ -189,34 +195,35 @@ impl Mamba {
 
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
-        let on_device =
-            |values: &[u32]| Tensor::new(values, &[batch.rows, batch.len], self.device());
+        let on_device = |values: &[u32]| {
+            Tensor::new(values, &[batch.batch_size, batch.block_size], self.device())
+        };
         let (ids, targets) = (on_device(&batch.ids)?, on_device(&batch.targets)?);
-        let starts = match batch.starts.contains(&1) {
-            true => Some(on_device(&batch.starts)?),
+        let seq_start = match batch.seq_start.contains(&1) {
+            true => Some(on_device(&batch.seq_start)?),
             false => None,
         };
         let mut stream = self.embed(&ids)?;
         for layer in &self.layers {
             stream = match self.activations {
-                Activations::Kept => layer.forward(&stream, starts.as_ref(), None)?.0,
-                Activations::Recomputed => layer.recomputed(&stream, starts.as_ref())?,
+                Activations::Saved => layer.forward(&stream, seq_start.as_ref(), None)?.0,
+                Activations::Recomputed => layer.recomputed(&stream, seq_start.as_ref())?,
             };
         }
         let normed = self.normed(&stream)?;
         Ok(linear_cross_entropy(&normed, self.head(), &targets, Some(IGNORE))?)
     }
 
-    /// The logits behind the last token of each sequence, `[b, v]`, and what is then remembered.
+    /// The logits after the last token of each sequence, `[b, v]`, and the final state.
     ///
-    /// `ids` is `[b, l]`, of type u32; `before` is what is remembered of what came before them, and nothing
-    /// at the beginning of a text.
+    /// `ids` is `[b, l]`, of type u32; `initial` is the state after the tokens before them, none at
+    /// the beginning of a text.
     ///
     /// ```
     /// use taipan::{DType, Device, Tensor};
-    /// use taipan_lm::{Config, Mamba};
+    /// use taipan_lm::{Config, Mamba, Preset};
     ///
-    /// let config = Config::from_json(r#"{"model_type": "mamba", "hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 10}"#)?;
+    /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
     /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let ids = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], &Device::Cpu);
     /// let (logits, state) = model.next(&ids(&[3, 1, 4])?, None)?;
@@ -225,20 +232,20 @@ impl Mamba {
     /// assert_eq!(logits.shape(), [1, 10]);
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
-    pub fn next(&self, ids: &Tensor, before: Option<&State>) -> Result<(Tensor, State)> {
+    pub fn next(&self, ids: &Tensor, initial: Option<&State>) -> Result<(Tensor, State)> {
         let &[b, l] = ids.shape() else {
             let why = format!("ids are {:?}, expected [b, l]", ids.shape());
             return Err(Error::invalid("next", why));
         };
         if l == 0 {
-            return Err(Error::invalid("next", "ids are [b, 0], expected a token at least"));
+            return Err(Error::invalid("next", "ids are [b, 0], expected at least one token"));
         }
         taipan::no_grad(|| {
             let mut stream = self.embed(ids)?;
             let mut states = Vec::with_capacity(self.layers.len());
             for (i, layer) in self.layers.iter().enumerate() {
                 let (next, state) =
-                    layer.forward(&stream, None, before.map(|before| &before.0[i]))?;
+                    layer.forward(&stream, None, initial.map(|initial| &initial.0[i]))?;
                 stream = next;
                 states.push(state);
             }

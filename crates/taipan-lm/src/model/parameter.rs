@@ -1,23 +1,26 @@
-//! The tensors a model is made of: what files call them, and what they are before training.
+//! The parameters of a model: their names in files, and their initialisation.
 
 use std::ops::{Deref, Range};
 
 use taipan::{DType, Device, Tensor};
 
 use crate::error::{Error, Result};
+use crate::random::parameter_seed;
 
 /// One trained tensor of a model. Where a `&Tensor` is expected, it is one.
 ///
-/// A tensor of a file may be several parameters: `in_proj.weight`, `[2·inner, d]`, is two matrices in
-/// memory, since what they compute goes separate ways. These parameters follow each other, with the same
-/// `stored` name, and the file has one below the other.
+/// A tensor of a file may be several parameters: `in_proj.weight`, `[2·inner, d]`, is two matrices
+/// in memory, since their results are used separately. These parameters follow each other, with the
+/// same `stored` name, and are concatenated in the file along the first dimension.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// `backbone.layers.0.mixer.in_proj.weight[x]`: the stored name, and which part of it this is.
+    /// `backbone.layers.0.mixer.in_proj.weight[x]`: the stored name, and which of its slices this
+    /// is.
     pub name: String,
     /// `backbone.layers.0.mixer.in_proj.weight`
     pub stored: String,
-    /// The shape in the file, of this part. A convolution's is `[inner, 1, k]`, and `[inner, k]` in memory.
+    /// The shape in the file, of this slice. A convolution's is `[inner, 1, k]`, and `[inner, k]`
+    /// in memory.
     pub stored_shape: Vec<usize>,
     /// What it is to the optimiser, and in half precision.
     pub role: Role,
@@ -40,8 +43,8 @@ pub enum Role {
     Matrix,
     /// The weight of a norm, or a bias.
     Vector,
-    /// A part of the recurrence, `A_log`, `D` or the bias of Δ: does not fit half precision, so it is f32 in
-    /// such a model.
+    /// `A_log`, `D` or the bias of Δ: half precision is not enough for the recurrence, so that
+    /// these are f32 in such a model.
     Recurrence,
 }
 
@@ -55,18 +58,18 @@ impl Role {
     }
 }
 
-/// A parameter that is to be made.
-pub(super) struct Blank {
+/// What a parameter is made from.
+pub(super) struct ParameterSpec {
     pub(super) stored: String,
     /// Of the tensor in the file.
     pub(super) shape: Vec<usize>,
-    /// The rows of it that this is, and their name.
-    pub(super) part: Option<(&'static str, Range<usize>)>,
+    /// The rows of it that this is, and their name; all of them if there is none.
+    pub(super) rows: Option<(&'static str, Range<usize>)>,
     pub(super) role: Role,
     pub(super) init: Init,
 }
 
-/// What a parameter is before training.
+/// The initialisation of a parameter.
 #[derive(Clone, Copy)]
 pub(super) enum Init {
     Zeros,
@@ -76,16 +79,16 @@ pub(super) enum Init {
     /// Uniform between minus and plus this.
     Uniform(f64),
     /// `ln 1, ln 2, … ln n` for each channel.
-    LogOfStates,
-    /// Such that softplus of it is spread evenly, by its logarithm, over this range.
+    LogArange,
+    /// Such that softplus of it is log-uniform over this range.
     StepBias {
-        least: f64,
-        most: f64,
+        min: f64,
+        max: f64,
     },
 }
 
 /// Makes parameters, one after the other.
-pub(super) struct Maker<'a> {
+pub(super) struct ParameterBuilder<'a> {
     pub(super) dtype: DType,
     pub(super) device: &'a Device,
     pub(super) source: Source<'a>,
@@ -94,22 +97,22 @@ pub(super) struct Maker<'a> {
 /// Where values come from.
 pub(super) enum Source<'a> {
     /// Drawn at random; every parameter takes the next seed.
-    Random { seed: u64, made: u64 },
+    Random { seed: u64, count: u64 },
     /// From a file: the tensor of this name, which must have this shape.
     Stored(&'a mut dyn FnMut(&str, &[usize]) -> Result<Tensor>),
 }
 
-impl Maker<'_> {
-    pub(super) fn make(&mut self, blank: Blank) -> Result<Parameter> {
-        let Blank { stored, shape, part, role, init } = blank;
+impl ParameterBuilder<'_> {
+    pub(super) fn build(&mut self, spec: ParameterSpec) -> Result<Parameter> {
+        let ParameterSpec { stored, shape, rows, role, init } = spec;
         let mut stored_shape = shape.clone();
-        if let Some((_, rows)) = &part {
-            stored_shape[0] = rows.len();
+        if let Some((_, range)) = &rows {
+            stored_shape[0] = range.len();
         }
         let values = match &mut self.source {
-            Source::Random { seed, made } => {
-                *made += 1;
-                init.values(&stored_shape, seed.wrapping_mul(0x9e37_79b9).wrapping_add(*made))?
+            Source::Random { seed, count } => {
+                *count += 1;
+                init.values(&stored_shape, parameter_seed(*seed, *count))?
             }
             Source::Stored(find) => {
                 let whole = find(&stored, &shape)?;
@@ -117,8 +120,8 @@ impl Maker<'_> {
                     let why = format!("{stored} is {:?}, expected {shape:?}", whole.shape());
                     return Err(Error::invalid("model", why));
                 }
-                match &part {
-                    Some((_, rows)) => whole.slice(0, rows.clone())?,
+                match &rows {
+                    Some((_, range)) => whole.slice(0, range.clone())?,
                     None => whole,
                 }
             }
@@ -129,7 +132,7 @@ impl Maker<'_> {
             _ => values,
         };
         let tensor = values.cast(role.dtype(self.dtype))?.to(self.device)?.detached().tracked();
-        let name = match part {
+        let name = match rows {
             Some((label, _)) => format!("{stored}[{label}]"),
             None => stored.clone(),
         };
@@ -138,13 +141,13 @@ impl Maker<'_> {
 }
 
 impl Init {
-    /// In f64 on the CPU, so that models of every type and on every device begin alike.
+    /// In f64 on the CPU, so that models of every dtype and device start with the same values.
     fn values(self, shape: &[usize], seed: u64) -> taipan::Result<Tensor> {
         const CPU: Device = Device::Cpu;
         let constant = |value| Tensor::full(shape, value, DType::F64, &CPU);
-        let uniform = |least: f64, most: f64| {
+        let uniform = |min: f64, max: f64| {
             let unit = Tensor::rand(shape, seed, DType::F64, &CPU)?;
-            unit.scale(most - least)?.add(&constant(least)?)
+            unit.scale(max - min)?.add(&constant(min)?)
         };
         match self {
             Init::Zeros => constant(0.0),
@@ -153,13 +156,13 @@ impl Init {
                 Tensor::randn(shape, seed, DType::F64, &CPU)?.scale(deviation)
             }
             Init::Uniform(bound) => uniform(-bound, bound),
-            Init::LogOfStates => {
+            Init::LogArange => {
                 let states = Tensor::arange(1, shape[1] as i64 + 1, DType::F64, &CPU)?;
                 states.log()?.broadcast_to(shape)
             }
             // softplus⁻¹(Δ) = Δ + ln(1 − exp(−Δ))
-            Init::StepBias { least, most } => {
-                let step = uniform(least.ln(), most.ln())?.exp()?;
+            Init::StepBias { min, max } => {
+                let step = uniform(min.ln(), max.ln())?.exp()?;
                 let rest = constant(1.0)?.sub(&step.scale(-1.0)?.exp()?)?;
                 step.add(&rest.log()?)
             }

@@ -1,7 +1,7 @@
-//! Learning a byte-level BPE (Sennrich et al. 2016; over bytes, Radford et al. 2019).
+//! Training a byte-level BPE (Sennrich et al. 2016; over bytes, Radford et al. 2019).
 //!
-//! The library `tokenizers` has a trainer too, but breaks some ties by the order of hash maps with a random
-//! key and counts in 32 bits.
+//! The library `tokenizers` has a trainer too, but breaks some ties by the order of hash maps with
+//! a random key and counts in 32 bits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -43,12 +43,12 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
             let found = tokens.len();
             return Err(refuse(format!("the text gives {found} tokens, expected {vocab_size}")));
         };
-        // A token that is not there yet: what is joined inside a string does not depend on what is around
-        // it, so no two pairs make the same.
+        // A token that is not there yet: what is joined inside a string does not depend on what is
+        // around it, so no two pairs make the same.
         let new = tokens.len() as u32;
-        let parts = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
-        tokens.push(parts.concat());
-        merges.push(parts);
+        let merge_rule = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
+        tokens.push(merge_rule.concat());
+        merges.push(merge_rule);
         for index in pairs.words_of(pair) {
             pairs.remove(index, &words[index]);
             merge(&mut words[index].tokens, pair, new);
@@ -63,9 +63,9 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
 fn words(sources: &Sources) -> Result<Vec<Word>> {
     let splitter = ByteLevel::default().add_prefix_space(false);
     let mut counts: HashMap<String, u64> = HashMap::new();
-    for section in sources.whole() {
-        for piece in sources.pieces(&section)? {
-            let mut text = PreTokenizedString::from(piece?);
+    for section in sources.documents() {
+        for chunk in sources.chunks(&section)? {
+            let mut text = PreTokenizedString::from(chunk?);
             splitter
                 .pre_tokenize(&mut text)
                 .map_err(|error| Error::invalid("BPE", error.to_string()))?;
@@ -89,15 +89,15 @@ fn words(sources: &Sources) -> Result<Vec<Word>> {
 /// Every pair of neighbours: how often it occurs, and in which words.
 #[derive(Default)]
 struct Pairs {
-    places: HashMap<Pair, Places>,
-    /// The most frequent first, of equal ones that with the smallest ids. A pair whose count went down has
-    /// an entry with its old count, until it comes to the top.
+    occurrences: HashMap<Pair, Occurrences>,
+    /// The most frequent first, of equal ones that with the smallest ids. A pair whose count went
+    /// down has an entry with its old count, until it comes to the top.
     queue: BinaryHeap<(u64, Reverse<Pair>)>,
     changed: BTreeSet<Pair>,
 }
 
 #[derive(Default)]
-struct Places {
+struct Occurrences {
     count: u64,
     words: BTreeSet<usize>,
 }
@@ -105,35 +105,36 @@ struct Places {
 impl Pairs {
     fn add(&mut self, index: usize, word: &Word) {
         for pair in neighbours(&word.tokens) {
-            let places = self.places.entry(pair).or_default();
-            places.count += word.count;
-            places.words.insert(index);
+            let occurrences = self.occurrences.entry(pair).or_default();
+            occurrences.count += word.count;
+            occurrences.words.insert(index);
             self.changed.insert(pair);
         }
     }
 
     fn remove(&mut self, index: usize, word: &Word) {
         for pair in neighbours(&word.tokens) {
-            if let Some(places) = self.places.get_mut(&pair) {
-                places.count -= word.count;
-                places.words.remove(&index);
+            if let Some(occurrences) = self.occurrences.get_mut(&pair) {
+                occurrences.count -= word.count;
+                occurrences.words.remove(&index);
             }
         }
     }
 
     fn queue_changed(&mut self) {
         for pair in std::mem::take(&mut self.changed) {
-            self.queue.push((self.places[&pair].count, Reverse(pair)));
+            self.queue.push((self.occurrences[&pair].count, Reverse(pair)));
         }
     }
 
-    /// One that occurs at least twice, or nothing is gained. Counts never rise again: new pairs have a new token.
+    /// One that occurs at least twice, or nothing is gained. Counts never rise again: new pairs
+    /// have a new token.
     fn most_frequent(&mut self) -> Option<Pair> {
         loop {
             let (queued, Reverse(pair)) = self.queue.pop()?;
-            let count = self.places.get(&pair).map_or(0, |places| places.count);
+            let count = self.occurrences.get(&pair).map_or(0, |occurrences| occurrences.count);
             match count {
-                0 | 1 => _ = self.places.remove(&pair),
+                0 | 1 => _ = self.occurrences.remove(&pair),
                 _ if count == queued => return Some(pair),
                 _ => self.queue.push((count, Reverse(pair))),
             }
@@ -141,7 +142,9 @@ impl Pairs {
     }
 
     fn words_of(&self, pair: Pair) -> Vec<usize> {
-        self.places.get(&pair).map_or(Vec::new(), |places| places.words.iter().copied().collect())
+        self.occurrences
+            .get(&pair)
+            .map_or(Vec::new(), |occurrences| occurrences.words.iter().copied().collect())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// The character that stands for each byte in a `tokenizer.json`: itself where it can be seen, else the
-/// next one from U+0100 on.
+/// The character that stands for each byte in a `tokenizer.json`: itself where it can be seen, else
+/// the next one from U+0100 on.
 pub(super) fn alphabet() -> [char; 256] {
     let mut unseen = 0x100..;
     std::array::from_fn(|byte| match byte as u8 {
@@ -51,9 +51,9 @@ pub(super) fn tokenizer_json(model: Bpe) -> Value {
 pub(super) struct Bpe {
     /// Every token, in the order of their ids.
     pub tokens: Vec<String>,
-    /// Which tokens are joined, the first rule first.
+    /// Which tokens are merged, in order of priority.
     pub merges: Vec<[String; 2]>,
-    /// Tokens that stand for no text; the first of `tokens`.
+    /// Special tokens, without text; the first of `tokens`.
     pub special: &'static [&'static str],
 }
 
@@ -63,8 +63,8 @@ pub(super) fn bytes_json() -> Value {
     tokenizer_json(Bpe { tokens, merges: Vec::new(), special: &[] })
 }
 
-/// Whether a `tokenizer.json` gives every byte its own value as id. Without merges it does not matter how
-/// text is cut before.
+/// Whether a `tokenizer.json` gives every byte its own value as id. Without merges it does not
+/// matter how text is cut before.
 pub(super) fn is_bytes(file: &Value) -> bool {
     let ours = bytes_json();
     let (pre, model) = (&file["pre_tokenizer"], &file["model"]);

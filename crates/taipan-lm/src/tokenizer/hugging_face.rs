@@ -4,15 +4,16 @@ use tokenizers::processors::PostProcessorWrapper;
 
 use crate::{Error, Result};
 
-/// How tokenizers write the end of a document, the likeliest first.
-const ENDS: [&str; 6] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"];
+/// How tokenizers write their end-of-text token, the most common first.
+const EOS_TOKENS: [&str; 6] =
+    ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"];
 
 #[derive(Debug)]
 pub(super) struct HuggingFace {
     json: String,
     tokenizer: tokenizers::Tokenizer,
     vocab_size: usize,
-    end: Option<(u32, &'static str)>,
+    eos: Option<(u32, &'static str)>,
 }
 
 fn invalid(error: impl ToString) -> Error {
@@ -29,16 +30,17 @@ impl HuggingFace {
         tokenizer.set_encode_special_tokens(true);
         let largest = tokenizer.get_vocab(true).into_values().max();
         let largest = largest.ok_or_else(|| invalid("no tokens in it"))?;
-        let end = ENDS.iter().find_map(|end| Some((tokenizer.token_to_id(end)?, *end)));
-        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size: largest as usize + 1, end })
+        let eos = EOS_TOKENS.iter().find_map(|eos| Some((tokenizer.token_to_id(eos)?, *eos)));
+        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size: largest as usize + 1, eos })
     }
 
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
-    pub fn end(&self) -> Option<(u32, &str)> {
-        self.end
+    /// The id of the end-of-text token, and the token.
+    pub fn eos(&self) -> Option<(u32, &str)> {
+        self.eos
     }
 
     pub fn to_json(&self) -> &str {
@@ -50,8 +52,9 @@ impl HuggingFace {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// A token's bytes are those from the end of the one before to its own end; those of a character that
-    /// several tokens share go to the first of them, and the last has what is left of the text.
+    /// A token's bytes are those from the end of the one before to its own end; those of a
+    /// character that several tokens share go to the first of them, and the last has what is left
+    /// of the text.
     pub fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
         let encoding = self.tokenizer.encode(text, false).map_err(invalid)?;
         let ids = encoding.get_ids().to_vec();

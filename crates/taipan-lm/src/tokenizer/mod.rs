@@ -1,4 +1,4 @@
-//! Text as numbers: bytes, or the tokens of a Hugging Face `tokenizer.json`.
+//! Tokenizers: bytes, or a Hugging Face `tokenizer.json`.
 
 #[cfg(not(target_family = "wasm"))]
 mod bpe;
@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// let tokenizer = Tokenizer::bytes();
 /// assert_eq!(tokenizer.encode("né")?, [0x6e, 0xc3, 0xa9]);
 /// assert_eq!(tokenizer.decode(&[0x6e, 0xc3, 0xa9])?, "né");
-/// assert_eq!((tokenizer.vocab_size(), tokenizer.end()), (256, Some(0)));
+/// assert_eq!((tokenizer.vocab_size(), tokenizer.eos_token_id()), (256, Some(0)));
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -33,8 +33,8 @@ enum Kind {
 }
 
 impl Tokenizer {
-    /// The id of a byte is its value. Id 0, the byte NUL, which text hardly ever has, is the end of a
-    /// document.
+    /// The id of a byte is its value. Id 0, the byte NUL, which hardly ever occurs in text, is the
+    /// end-of-text token.
     pub fn bytes() -> Tokenizer {
         Tokenizer(Kind::Bytes)
     }
@@ -46,7 +46,7 @@ impl Tokenizer {
     /// kind of model is known; in a browser only what [`Tokenizer::bytes`] writes.
     pub fn from_json(text: &str) -> Result<Tokenizer> {
         let file: serde_json::Value = serde_json::from_str(text)
-            .map_err(|error| Error::invalid("tokenizer.json", format!("no JSON: {error}")))?;
+            .map_err(|error| Error::invalid("tokenizer.json", format!("not JSON: {error}")))?;
         if byte_level::is_bytes(&file) {
             return Ok(Tokenizer::bytes());
         }
@@ -68,11 +68,12 @@ impl Tokenizer {
         })
     }
 
-    /// Learn a byte-level BPE tokenizer with `vocab_size` tokens: `<|endoftext|>`, which has id 0 and
-    /// ends documents, the 256 bytes, and the most frequent pairs of tokens, again and again. Pairs do not
-    /// cross the borders of words, numbers, punctuation and white space.
+    /// Train a byte-level BPE tokenizer with `vocab_size` tokens: `<|endoftext|>`, which has id 0,
+    /// the 256 bytes, and merges of the most frequent pairs. Merges do not cross the borders of
+    /// words, numbers, punctuation and white space.
     ///
-    /// The same text gives the same tokenizer, to the byte. Only its distinct words are held in memory.
+    /// The same text gives the same tokenizer, to the byte. Only its distinct words are held in
+    /// memory.
     ///
     /// ```
     /// use taipan_lm::{Tokenizer, data::Sources};
@@ -81,7 +82,7 @@ impl Tokenizer {
     /// let tokenizer = Tokenizer::train_bpe(&texts, 260)?;
     /// assert_eq!(tokenizer.decode(&tokenizer.encode("the tether")?)?, "the tether");
     /// assert_eq!(tokenizer.encode("the")?.len(), 1);
-    /// assert_eq!(tokenizer.end(), Some(0));
+    /// assert_eq!(tokenizer.eos_token_id(), Some(0));
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     #[cfg(not(target_family = "wasm"))]
@@ -99,30 +100,30 @@ impl Tokenizer {
         }
     }
 
-    /// The id that ends a document, and begins the next one.
+    /// The id of the end-of-text token, which stands before every document.
     ///
-    /// Of a `tokenizer.json` it is the first that it has of `<|endoftext|>`, `<|end_of_text|>`, `</s>`, `<eos>`,
-    /// `<|eos|>` and `[EOS]`.
-    pub fn end(&self) -> Option<u32> {
+    /// In a `tokenizer.json` it is the first of `<|endoftext|>`, `<|end_of_text|>`, `</s>`,
+    /// `<eos>`, `<|eos|>` and `[EOS]` that is there.
+    pub fn eos_token_id(&self) -> Option<u32> {
         match &self.0 {
             Kind::Bytes => Some(0),
             #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.end().map(|(id, _)| id),
+            Kind::HuggingFace(known) => known.eos().map(|(id, _)| id),
         }
     }
 
-    /// How the end of a document is written, for the `eos_token` of `tokenizer_config.json`. Bytes have
-    /// none: Hugging Face's library would look for it in text, where the character that stands for NUL,
-    /// `Ā`, means itself.
-    pub fn end_token(&self) -> Option<&str> {
+    /// The end-of-text token as text, for the `eos_token` of `tokenizer_config.json`. Bytes have
+    /// none: Hugging Face's library would look for it in text, where the character that stands for
+    /// NUL, `Ā`, means itself.
+    pub fn eos_token(&self) -> Option<&str> {
         match &self.0 {
             Kind::Bytes => None,
             #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.end().map(|(_, token)| token),
+            Kind::HuggingFace(known) => known.eos().map(|(_, token)| token),
         }
     }
 
-    /// The ids of `text`, without any at its beginning or end that it does not have itself.
+    /// The ids of `text`, without added special tokens.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match &self.0 {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
@@ -131,7 +132,7 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of `text`, and how many of its bytes each stands for; these add up to all of them.
+    /// The ids of `text`, and the number of its bytes in each; these add up to all of them.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
         match &self.0 {
@@ -140,9 +141,10 @@ impl Tokenizer {
         }
     }
 
-    /// The text that ids stand for. What is not UTF-8, as a character that is cut off, becomes U+FFFD; special
-    /// tokens, as the end of a document, are left out where they are not themselves text. An id outside the
-    /// vocabulary is an error. For text that comes token by token there is [`Tokenizer::stream`].
+    /// The text of ids. What is not UTF-8, as a character that is cut off, becomes
+    /// U+FFFD; special tokens, as the end-of-text token, are left out where they are not themselves
+    /// text. An id outside the vocabulary is an error. For text that comes token by token there is
+    /// [`Tokenizer::stream`].
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocab_size()) {
             let expected = format!("token {id}, expected less than {}", self.vocab_size());
@@ -163,8 +165,8 @@ impl Tokenizer {
         TextStream::new(self)
     }
 
-    /// The text of a `tokenizer.json`: what was read, or for bytes one with which Hugging Face's library
-    /// gives the same ids.
+    /// The text of a `tokenizer.json`: what was read, or for bytes one with which Hugging Face's
+    /// library gives the same ids.
     pub fn to_json(&self) -> String {
         match &self.0 {
             Kind::Bytes => byte_level::bytes_json().to_string(),

@@ -3,8 +3,8 @@
 use super::Tokenizer;
 use crate::Result;
 
-/// Text of tokens that arrive one by one; characters are shown when they are whole. What is no text, and U+FFFD
-/// itself, is shown with the next character that is.
+/// Text of tokens that arrive one by one; characters are shown when they are complete. What is no
+/// text, and U+FFFD itself, is shown with the next character that is.
 ///
 /// ```
 /// let tokenizer = taipan_lm::Tokenizer::bytes();
@@ -40,7 +40,7 @@ impl<'a> TextStream<'a> {
         Ok(text)
     }
 
-    /// What is left, though its last character is not whole.
+    /// What is left, though its last character is incomplete.
     pub fn finish(self) -> Result<String> {
         self.unseen()
     }

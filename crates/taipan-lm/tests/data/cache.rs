@@ -31,7 +31,7 @@ fn a_cache_that_is_not_whole_is_refused() {
     fresh();
     let path = directory.cache().join("train.documents");
     fs::write(&path, [[0, 99].map(u64::to_le_bytes).concat()].concat()).unwrap();
-    assert!(open().ends_with("train.documents: not the places of documents among 22 tokens"));
+    assert!(open().ends_with("train.documents: not the offsets of documents among 22 tokens"));
     fresh();
     let path = directory.cache().join("manifest.json");
     let manifest = fs::read_to_string(&path).unwrap();
@@ -82,7 +82,7 @@ fn a_file_that_is_shortened_while_in_use_is_an_error() {
     let directory = Directory::new("shortened");
     let split = Split { held_out: 0.5, ..ALL };
     let data = build(&directory, &letters(&[4000, 4000]), &split);
-    let order = Order { seed: 0, rows: 2, len: 4000 };
+    let order = Order { seed: 0, batch_size: 2, block_size: 4000 };
     for (name, bytes) in [("train.tokens", 4001), ("held_out.tokens", 4001)] {
         let path = directory.cache().join(name);
         fs::File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
@@ -133,7 +133,7 @@ fn tokens_are_as_wide_as_the_vocabulary_needs() {
         let data = Dataset::build(directory.cache(), &sources, &tokenizer, &ALL).unwrap();
         let file = fs::metadata(directory.cache().join("train.tokens")).unwrap();
         assert_eq!(file.len(), width * data.train_tokens());
-        let order = Order { seed: 0, rows: 1, len: data.train_tokens() as usize };
+        let order = Order { seed: 0, batch_size: 1, block_size: data.train_tokens() as usize };
         assert!(data.batch(&order, 0).unwrap().ids.iter().any(|id| *id >= 128));
         assert_eq!(data_train_bytes(&data, &tokenizer), 20_000.max(data.bytes()));
     }

@@ -1,6 +1,8 @@
 //! Text to tokens, and tokens to batches.
 
 mod cache;
+#[path = "../common/mod.rs"]
+mod common;
 mod order;
 mod sources;
 mod split;
@@ -11,6 +13,8 @@ use std::path::PathBuf;
 
 use taipan_lm::data::{Dataset, Order, Reason, Sources, Split};
 use taipan_lm::{Batch, IGNORE, Tokenizer};
+
+use common::letters_without_eos;
 
 /// A directory for one test, removed with it.
 struct Directory(PathBuf);
@@ -51,7 +55,7 @@ fn letter(i: usize) -> String {
     char::from_u32('A' as u32 + i as u32).unwrap().to_string()
 }
 
-const ALL: Split = Split { held_out: 0.0, least: 0, seed: 0 };
+const ALL: Split = Split { held_out: 0.0, min_bytes: 0, seed: 0 };
 
 /// Words without end, the same for the same seed.
 fn words(seed: u64, bytes: usize) -> String {
@@ -72,18 +76,9 @@ fn error<T>(result: taipan_lm::Result<T>) -> String {
     result.err().expect("an error").to_string()
 }
 
-/// A tokenizer of letters, without a token for the end of a document.
-fn without_end() -> Tokenizer {
-    let vocab: Vec<String> =
-        ('A'..='Z').zip(0..).map(|(c, id)| format!(r#""{c}": {id}"#)).collect();
-    let model = r#""type": "BPE", "merges": [], "vocab""#;
-    let json = format!(r#"{{"version": "1.0", "model": {{{model}: {{{}}}}}}}"#, vocab.join(","));
-    Tokenizer::from_json(&json).unwrap()
-}
-
 /// Bytes of the training text, by decoding all of it.
 fn data_train_bytes(data: &Dataset, tokenizer: &Tokenizer) -> u64 {
-    let order = Order { seed: 0, rows: 1, len: data.train_tokens() as usize };
+    let order = Order { seed: 0, batch_size: 1, block_size: data.train_tokens() as usize };
     let mut ids = data.batch(&order, 0).unwrap().ids;
     let first = ids.iter().position(|id| *id == 0).unwrap();
     ids.rotate_left(first);

@@ -21,7 +21,7 @@ fn files_directories_and_patterns_are_found() {
         let skipped: Vec<_> = sources.skipped().iter().map(skip).collect();
         // Every document is its own name.
         let data = build(&Directory::new("found"), &sources, &ALL);
-        let order = Order { seed: 0, rows: 1, len: data.train_tokens() as usize };
+        let order = Order { seed: 0, batch_size: 1, block_size: data.train_tokens() as usize };
         let mut ids: Vec<u8> =
             data.batch(&order, 0).unwrap().ids.iter().map(|id| *id as u8).collect();
         let first = ids.iter().position(|id| *id == 0).unwrap();
@@ -93,13 +93,13 @@ fn what_leads_to_no_text_is_an_error() {
     assert!(find("a[").contains("D/a[: "), "{}", find("a["));
     let none = Sources::texts::<String, String>([]);
     let built = Dataset::build(directory.cache(), &none, &Tokenizer::bytes(), &ALL);
-    assert_eq!(error(built), "data: no text, expected some to learn from");
+    assert_eq!(error(built), "data: no text, expected some to train on");
     let built = Dataset::build(directory.cache(), &letters(&[0]), &Tokenizer::bytes(), &ALL);
-    assert_eq!(error(built), "data: no text, expected some to learn from");
+    assert_eq!(error(built), "data: no text, expected some to train on");
     for (held_out, shown) in [(1.0, "1"), (-0.1, "-0.1"), (f64::NAN, "NaN")] {
         let split = Split { held_out, ..ALL };
         let built = Dataset::build(directory.cache(), &letters(&[9]), &Tokenizer::bytes(), &split);
-        let expected = format!("held-out part: a fraction of {shown}, expected 0 to less than 1");
+        let expected = format!("held-out fraction: {shown} found, expected 0 to less than 1");
         assert_eq!(error(built), expected);
     }
 }
@@ -119,7 +119,7 @@ fn invalid_utf8_is_an_error_with_its_place() {
             let path = directory.write("bad.txt", &bytes);
             let sources = Sources::find([&path]).unwrap();
             let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &ALL);
-            let place = format!("no UTF-8: the byte at offset {at} is 0xff");
+            let place = format!("not valid UTF-8: the byte at offset {at} is 0xff");
             assert_eq!(error(built), format!("{}: {place}", path.display()));
             let split = Split { held_out: 0.5, ..ALL };
             let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &split);
@@ -132,7 +132,7 @@ fn invalid_utf8_is_an_error_with_its_place() {
     let path = directory.write("cut.txt", b"caf\xc3");
     let sources = Sources::find([&path]).unwrap();
     let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &ALL);
-    assert!(error(built).ends_with("cut.txt: no UTF-8: the byte at offset 3 is 0xc3"));
+    assert!(error(built).ends_with("cut.txt: not valid UTF-8: the byte at offset 3 is 0xc3"));
 }
 
 #[test]
@@ -146,7 +146,8 @@ fn characters_survive_the_borders_of_pieces() {
             let data = build(&directory, &Sources::find([path]).unwrap(), &ALL);
             assert_eq!(data.train_tokens(), text.len() as u64 + 1);
             let len = text.len() + 1;
-            let mut ids = data.batch(&Order { seed: 0, rows: 1, len }, 0).unwrap().ids;
+            let mut ids =
+                data.batch(&Order { seed: 0, batch_size: 1, block_size: len }, 0).unwrap().ids;
             let first = ids.iter().position(|id| *id == 0).unwrap();
             ids.rotate_left(first + 1);
             ids.pop();
@@ -175,6 +176,6 @@ fn the_output_is_no_part_of_the_text() {
     assert!(skipped.path.ends_with("run") && skipped.reason == Reason::Output, "{skipped:?}");
     for name in ["run", "run/train.toml", "run/data/*"] {
         let error = error(find("run", &[name]));
-        assert!(error.contains("where the output goes"), "{name}: {error}");
+        assert!(error.contains("in the output directory"), "{name}: {error}");
     }
 }

@@ -106,7 +106,7 @@ fn a_step_is_written_once_and_brought_up_to_date() {
     let mut other = run.begin();
     steps(&mut other, 1);
     let error = other.save(run.path(), 1).unwrap_err().to_string();
-    assert_eq!(error, format!("{}: is there already", run.checkpoint(1).display()));
+    assert_eq!(error, format!("{}: exists already", run.checkpoint(1).display()));
     assert_eq!(
         other.save(run.path(), 0).unwrap_err().to_string(),
         "keep: 0 found, expected 1 or more checkpoints"
@@ -152,7 +152,7 @@ fn damaged_checkpoints_are_refused_with_the_reason() {
         "{error}"
     );
     fs::remove_dir_all(run.checkpoint(3)).unwrap();
-    assert_eq!(refused(&run), "RUN: no checkpoint found, expected one to go on from");
+    assert_eq!(refused(&run), "RUN: no checkpoint found, expected one to resume from");
 }
 
 #[test]
@@ -196,7 +196,24 @@ fn a_resumed_run_knows_its_evaluation_and_its_notes() {
 }
 
 #[test]
-fn another_run_is_not_gone_on_with() {
+fn the_state_of_another_model_is_refused() {
+    let run = two_steps();
+    let mut other = Run::new();
+    other.config.state_size = 5;
+    let mut trainer = other.begin();
+    steps(&mut trainer, 2);
+    trainer.save(other.path(), 1).unwrap();
+    let name = "trainer.safetensors";
+    let [own, foreign] = [&run, &other].map(|run| fs::read(run.checkpoint(2).join(name)).unwrap());
+    fs::write(run.checkpoint(2).join(name), &foreign).unwrap();
+    let [own, foreign] = [own, foreign].map(|bytes| taipan_lm::checksum(&bytes));
+    edit_progress(&run.checkpoint(2), &own, &foreign);
+    let error = refused(&run);
+    assert!(error.starts_with("RUN/checkpoint-2/trainer.safetensors: load_state: "), "{error}");
+}
+
+#[test]
+fn another_run_is_not_resumed() {
     let run = two_steps();
     let resume = |change: fn(&mut Recipe)| {
         let data = Dataset::open(run.path().join("data")).unwrap();
@@ -212,7 +229,7 @@ fn another_run_is_not_gone_on_with() {
     let error = resume(|recipe| recipe.schedule.peak = 0.5).err().unwrap().to_string();
     assert!(error.starts_with("recipe: schedule is {"), "{error}");
     let error = resume(|recipe| recipe.schedule.total = 0).err().unwrap().to_string();
-    assert_eq!(error, "recipe: schedule.total is 0, expected 1 or more");
+    assert_eq!(error, "recipe: schedule.total is 0, expected 1 to 1099511627776");
 
     let other = Run::new();
     let data = other.data(&TEXT.to_uppercase());
@@ -248,7 +265,7 @@ fn what_does_not_fit_together_is_refused() {
     let recipe = Recipe { freeze: vec!["*.A_log".into(), "*.B".into()], ..run.recipe.clone() };
     assert_eq!(
         with(recipe),
-        "recipe: freeze has \"*.B\", which fits no parameter, expected names like \
+        "recipe: freeze has \"*.B\", which matches no parameter, expected names like \
          backbone.embeddings.weight or backbone.norm_f.weight"
     );
     let recipe = Recipe { freeze: vec!["*".into()], ..run.recipe.clone() };

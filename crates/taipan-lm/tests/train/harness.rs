@@ -41,7 +41,7 @@ impl Run {
     }
 
     pub fn data(&self, text: &str) -> Dataset {
-        let split = Split { held_out: 0.2, least: 60, seed: 3 };
+        let split = Split { held_out: 0.2, min_bytes: 60, seed: 3 };
         let texts = [("a", text.to_owned()), ("b", text.replace('e', "a"))];
         let directory = self.path().join("data");
         Dataset::build(&directory, &Sources::texts(texts), &Tokenizer::bytes(), &split).unwrap()
@@ -98,19 +98,11 @@ pub fn config() -> Config {
     }
 }
 
-/// A tokenizer of capital letters, without a token for the end of a document.
-pub fn letters_without_end() -> Tokenizer {
-    let vocab: Vec<String> =
-        ('A'..='Z').zip(0..).map(|(c, id)| format!(r#""{c}": {id}"#)).collect();
-    let model = r#""type": "BPE", "merges": [], "vocab""#;
-    let json = format!(r#"{{"version": "1.0", "model": {{{model}: {{{}}}}}}}"#, vocab.join(","));
-    Tokenizer::from_json(&json).unwrap()
-}
-
 pub fn steps(trainer: &mut Trainer, count: usize) -> Vec<StepReport> {
     (0..count).map(|_| pollster::block_on(trainer.step()).unwrap()).collect()
 }
 
-pub const TEXT: &str = "The wind was a torrent of darkness among the gusty trees, the moon was a ghostly \
-    galleon tossed upon cloudy seas, the road was a ribbon of moonlight over the purple moor, and the \
-    highwayman came riding, riding, riding, the highwayman came riding, up to the old inn door.";
+pub const TEXT: &str = "The wind was a torrent of darkness among the gusty trees, the moon was a \
+    ghostly galleon tossed upon cloudy seas, the road was a ribbon of moonlight over the purple \
+    moor, and the highwayman came riding, riding, riding, the highwayman came riding, up \
+    to the old inn door.";

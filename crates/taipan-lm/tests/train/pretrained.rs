@@ -14,7 +14,7 @@ fn batch() -> Batch {
     let ids: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 256).collect();
     let targets = ids.iter().map(|id| (id + 3) % 256).collect();
     let starts = (0..24).map(|i| u32::from(i % 12 == 0)).collect();
-    Batch { rows: 2, len: 12, ids, targets, starts }
+    Batch { batch_size: 2, block_size: 12, ids, targets, seq_start: starts }
 }
 
 fn loss(model: &Mamba) -> u64 {
@@ -51,7 +51,7 @@ fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) {
     let stored: Vec<_> = names
         .into_iter()
         .zip(tensors)
-        .map(|((name, shape), (_, tensor))| Stored { name, shape, parts: vec![tensor] })
+        .map(|((name, shape), (_, tensor))| Stored { name, shape, tensors: vec![tensor] })
         .collect();
     let mut bytes = Vec::new();
     pollster::block_on(write(&stored, |part| {
@@ -165,7 +165,8 @@ fn other_tensors_are_refused_by_name() {
     });
     assert_eq!(
         reshaped,
-        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] in a float"
+        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] \
+         in a float"
     );
     let integers = changed(&|tensors| {
         let at = find(tensors, "layers.0.mixer.D");
@@ -176,7 +177,7 @@ fn other_tensors_are_refused_by_name() {
         let extra = tensors[0].1.clone();
         tensors.push(("backbone.layers.2.mixer.D".into(), extra));
     });
-    assert_eq!(unknown, "DIR: backbone.layers.2.mixer.D is no tensor of the model");
+    assert_eq!(unknown, "DIR: backbone.layers.2.mixer.D is not a tensor of the model");
     let twice = changed(&|tensors| {
         let extra = tensors[0].1.clone();
         tensors.push(("backbone.embedding.weight".into(), extra));

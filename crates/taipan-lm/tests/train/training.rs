@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Run, TEXT, letters_without_end, steps};
+use crate::common::letters_without_eos;
+use crate::harness::{Run, TEXT, steps};
 use taipan::{DType, Tensor};
 use taipan_lm::data::{Dataset, Order, Sources, Split};
 use taipan_lm::{IGNORE, Mamba, Recipe, Tokenizer, Trainer, best_checkpoint};
@@ -45,8 +46,8 @@ fn batches_of_a_step_are_one_batch() {
     }
 }
 
-/// Batches have different numbers of targets where documents end without a token for that: the last letter of one
-/// predicts nothing.
+/// Batches have different numbers of targets where documents end without a token for that: the last
+/// letter of one predicts nothing.
 #[test]
 fn batches_of_a_step_are_weighed_by_their_targets() {
     let run = |batch_size, grad_accum| {
@@ -59,9 +60,9 @@ fn batches_of_a_step_are_weighed_by_their_targets() {
         };
         let sources = Sources::texts((0..60).map(letters));
         let split = Split { held_out: 0.0, ..Split::default() };
-        let tokenizer = letters_without_end();
+        let tokenizer = letters_without_eos();
         let data = Dataset::build(run.path().join("data"), &sources, &tokenizer, &split).unwrap();
-        let order = Order { seed: run.recipe.seed, rows: batch_size, len: 4 };
+        let order = Order { seed: run.recipe.seed, batch_size, block_size: 4 };
         let targets: BTreeSet<usize> = (0..grad_accum as u64)
             .map(|i| data.batch(&order, i).unwrap().targets)
             .map(|targets| targets.iter().filter(|target| **target != IGNORE).count())
@@ -126,7 +127,7 @@ fn an_evaluation_weighs_batches_by_their_targets() {
     run.recipe.block_size = 5;
     let mut trainer = run.begin();
     let evaluation = pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
-    // The same, one row at a time.
+    // The same, one sequence at a time.
     let (mut nats, mut targets, mut bytes) = (0.0, 0, 0);
     for (batch, length) in trainer.dataset().held_out(1, 5, u64::MAX).map(Result::unwrap) {
         let count = batch.targets.iter().filter(|t| **t != taipan_lm::IGNORE).count();
@@ -134,7 +135,7 @@ fn an_evaluation_weighs_batches_by_their_targets() {
         targets += count;
         bytes += length;
     }
-    assert!(targets % 5 != 0, "the last row is shorter");
+    assert!(targets % 5 != 0, "the last sequence is shorter");
     assert!((evaluation.loss - nats / targets as f64).abs() < 1e-5);
     let bits = nats / std::f64::consts::LN_2 / bytes as f64;
     assert!((evaluation.bits_per_byte.unwrap() - bits).abs() < 1e-5);
@@ -143,8 +144,8 @@ fn an_evaluation_weighs_batches_by_their_targets() {
 #[test]
 fn tokens_that_stand_for_no_bytes_have_no_bits_per_byte() {
     let run = Run::new();
-    // The second of the two tokens of "é" has no bytes of its own. Without a token that ends documents, it is the
-    // first target.
+    // The second of the two tokens of "é" has no bytes of its own. Without a token that ends
+    // documents, it is the first target.
     let sources = Sources::texts([("a", "é".repeat(200)), ("b", "é".repeat(200))]);
     let bpe = Tokenizer::train_bpe(&Sources::texts([("c", "abc abc")]), 258).unwrap();
     let json = bpe.to_json().replace("<|endoftext|>", "<|none|>");

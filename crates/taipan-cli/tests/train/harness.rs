@@ -1,24 +1,24 @@
-//! What the tests share: a directory, a text, and the program.
+//! What the tests share: a directory, a training text, and the program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A directory of one test, empty at its beginning, with a text to learn from.
-pub struct Bench(PathBuf);
+/// A directory of one test, empty at first, with a training text.
+pub struct Harness(PathBuf);
 
-impl Bench {
-    pub fn new(test: &str) -> Bench {
+impl Harness {
+    pub fn new(test: &str) -> Harness {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("train").join(test);
         if path.exists() {
             std::fs::remove_dir_all(&path).unwrap();
         }
         std::fs::create_dir_all(&path).unwrap();
-        let bench = Bench(path);
+        let harness = Harness(path);
         let line = |i: u32| format!("{i} times {} is {}\n", i % 7, i * (i % 7));
-        bench.write("text", (0..1000).map(line).collect::<String>());
-        bench
+        harness.write("text", (0..1000).map(line).collect::<String>());
+        harness
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -37,7 +37,7 @@ impl Bench {
         String::from_utf8(self.read(name)).unwrap()
     }
 
-    /// `taipan train` here, with no more than what is said.
+    /// `taipan train` here, with these arguments only.
     pub fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
         command.current_dir(&self.0).arg("train").args(arguments);
@@ -47,10 +47,12 @@ impl Bench {
         command
     }
 
-    /// A small model that learns from the text in the directory `run`; what is said comes on top.
+    /// Trains a small model on the text in the directory `run`; the arguments override its
+    /// settings.
     pub fn train(&self, arguments: &[&str]) -> Command {
-        let config = "files = ['text']\nout = 'run'\nd-model = 16\nn-layer = 1\nd-state = 4\nsteps = 40\n\
-                      batch-size = 2\nblock-size = 16\neval-tokens = 256\nsample-tokens = 0\nthreads = 1\n";
+        let config = "files = ['text']\nout = 'run'\nd-model = 16\nn-layer = 1\nd-state = 4\n\
+                      steps = 40\nbatch-size = 2\nblock-size = 16\neval-tokens = 256\n\
+                      sample-tokens = 0\nthreads = 1\n";
         self.write("small.toml", config);
         let mut command = self.bare(&["--config", "small.toml"]);
         command.args(arguments);
@@ -63,7 +65,8 @@ impl Bench {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Both runs have left the same model, the same last checkpoint and the same metrics, to the bit.
+    /// Both runs have left the same model, the same last checkpoint and the same metrics, to the
+    /// bit.
     pub fn assert_same(&self, one: &str, other: &str, step: u64) {
         let checkpoint = format!("checkpoint-{step}");
         let files = ["model.safetensors", "trainer.safetensors", "trainer.json", "config.json"];
@@ -89,7 +92,7 @@ pub fn succeed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Run it, expect a failure with this code, and give what it says.
+/// Run it, expect a failure with this code, and return its standard error.
 pub fn fail(command: &mut Command, code: i32) -> String {
     let output = run(command);
     let stderr = String::from_utf8(output.stderr).unwrap();

@@ -1,16 +1,16 @@
-//! Text of any length, in pieces of valid UTF-8.
+//! Text of any length, in chunks of valid UTF-8.
 
 use std::io::Read;
 use std::path::PathBuf;
 
 use crate::{Error, Result};
 
-/// Bytes of a piece at most: less than 2¹⁶, so that the bytes of a token can be counted in 16 bits.
-pub(crate) const PIECE: usize = 32 << 10;
+/// Bytes of a chunk at most: less than 2¹⁶, so that the bytes of a token can be counted in 16 bits.
+pub(crate) const CHUNK: usize = 32 << 10;
 
-/// The text that `reader` gives, in pieces of at most [`PIECE`] bytes. A piece ends with the last line end in
-/// it, or in the middle of a line that is longer.
-pub(crate) struct Pieces<R> {
+/// The text that `reader` gives, in chunks of at most [`CHUNK`] bytes. A chunk ends with the last
+/// line end in it, or in the middle of a line that is longer.
+pub(crate) struct Chunks<R> {
     reader: R,
     name: PathBuf,
     buffer: Vec<u8>,
@@ -18,17 +18,17 @@ pub(crate) struct Pieces<R> {
     offset: u64,
 }
 
-impl<R: Read> Pieces<R> {
+impl<R: Read> Chunks<R> {
     /// `offset` says where in the document called `name` the reader begins.
     pub fn new(reader: R, name: PathBuf, offset: u64) -> Self {
-        Pieces { reader, name, buffer: Vec::new(), offset }
+        Chunks { reader, name, buffer: Vec::new(), offset }
     }
 
-    fn piece(&mut self) -> Result<Option<String>> {
-        let room = (PIECE - self.buffer.len()) as u64;
+    fn chunk(&mut self) -> Result<Option<String>> {
+        let room = (CHUNK - self.buffer.len()) as u64;
         let read = self.reader.by_ref().take(room).read_to_end(&mut self.buffer);
         read.map_err(Error::io(&self.name))?;
-        let last = self.buffer.len() < PIECE;
+        let last = self.buffer.len() < CHUNK;
         let valid = match std::str::from_utf8(&self.buffer) {
             Ok(text) => text.len(),
             // The rest of the last character is still to come.
@@ -36,7 +36,7 @@ impl<R: Read> Pieces<R> {
             Err(error) => {
                 let at = error.valid_up_to();
                 let (byte, offset) = (self.buffer[at], self.offset + at as u64);
-                let why = format!("no UTF-8: the byte at offset {offset} is 0x{byte:02x}");
+                let why = format!("not valid UTF-8: the byte at offset {offset} is 0x{byte:02x}");
                 return Err(Error::invalid(self.name.display().to_string(), why));
             }
         };
@@ -46,17 +46,17 @@ impl<R: Read> Pieces<R> {
             _ => valid,
         };
         let rest = self.buffer.split_off(end);
-        let piece = std::mem::replace(&mut self.buffer, rest);
+        let chunk = std::mem::replace(&mut self.buffer, rest);
         self.offset += end as u64;
-        let piece = String::from_utf8(piece).expect("checked above");
-        Ok(Some(piece).filter(|piece| !piece.is_empty()))
+        let chunk = String::from_utf8(chunk).expect("checked above");
+        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 }
 
-impl<R: Read> Iterator for Pieces<R> {
+impl<R: Read> Iterator for Chunks<R> {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.piece().transpose()
+        self.chunk().transpose()
     }
 }
