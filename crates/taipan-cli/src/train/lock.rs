@@ -21,29 +21,29 @@ impl Lock {
     pub fn take(directory: &Path) -> Result<Lock, Failure> {
         let path = directory.join(FILE);
         loop {
-            let file =
-                File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    let directory = directory.display();
-                    return Err(
-                        format!("{directory}: another taipan train is at work in it").into()
-                    );
-                }
-                Err(TryLockError::Error(error)) => {
-                    let why =
-                        "the file system cannot lock it, so that two programs could write here";
-                    return Err(format!("{}: {error}; {why}", path.display()).into());
-                }
-            }
-            let lock = Lock { directory: directory.to_owned(), file };
-            // The program that had it may have removed the file, and another may have made a new
-            // one.
-            if lock.is_ours() {
+            let file = File::options().create(true).append(true).open(&path);
+            if let Some(lock) = Lock::claim(directory, file.map_err(Error::io(&path))?)? {
                 return Ok(lock);
             }
         }
+    }
+
+    /// Lock the open file; none if it is no longer the one in the directory. The program that held
+    /// the lock may have removed it, and another may have made a new one.
+    fn claim(directory: &Path, file: File) -> Result<Option<Lock>, Failure> {
+        let shown = directory.display();
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(format!("{shown}: another taipan train is at work in it").into());
+            }
+            Err(TryLockError::Error(error)) => {
+                let why = "the file system cannot lock it, so that two programs could write here";
+                return Err(format!("{shown}/{FILE}: {error}; {why}").into());
+            }
+        }
+        let lock = Lock { directory: directory.to_owned(), file };
+        Ok(lock.is_ours().then_some(lock))
     }
 
     /// An error if the directory is no longer the one that was locked: it was removed, moved or
@@ -124,6 +124,26 @@ fn local_locks(mounts: &str, directory: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn the_lock_of_a_file_that_was_removed_is_no_lock() {
+        let directory = std::env::temp_dir().join(format!("taipan-lock-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join(FILE);
+        let open = || File::options().create(true).append(true).open(&path).unwrap();
+        let (before, lock) = (open(), Lock::take(&directory).unwrap());
+        let error = Lock::claim(&directory, open()).err().unwrap().to_string();
+        assert!(error.ends_with(": another taipan train is at work in it"), "{error}");
+        lock.check().unwrap();
+        fs::remove_file(&path).unwrap();
+        let error = lock.check().unwrap_err().to_string();
+        assert!(error.contains(" was removed, moved or replaced"), "{error}");
+        drop(lock);
+        assert!(Lock::claim(&directory, before).unwrap().is_none());
+        Lock::take(&directory).unwrap().check().unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn local_locks_of_network_file_systems_are_known() {

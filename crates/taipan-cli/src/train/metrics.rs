@@ -124,13 +124,23 @@ impl Metrics {
     }
 }
 
-/// Add a line to `timings.jsonl`.
-pub fn push_timing(directory: &Path, timing: &Timing) -> Result<(), Failure> {
-    let path = directory.join(TIMINGS);
-    let line = serde_json::to_string(timing)? + "\n";
-    let written = File::options().create(true).append(true).open(&path);
-    let written = written.and_then(|mut file| file.write_all(line.as_bytes()));
-    Ok(written.map_err(Error::io(&path))?)
+/// `timings.jsonl`, which stays open: a directory that takes the place of the run's gets nothing.
+pub struct Timings {
+    path: PathBuf,
+    file: File,
+}
+
+impl Timings {
+    pub fn open(directory: &Path) -> Result<Timings, Failure> {
+        let path = directory.join(TIMINGS);
+        let file = File::options().create(true).append(true).open(&path);
+        Ok(Timings { file: file.map_err(Error::io(&path))?, path })
+    }
+
+    pub fn push(&mut self, timing: &Timing) -> Result<(), Failure> {
+        let line = serde_json::to_string(timing)? + "\n";
+        Ok(self.file.write_all(line.as_bytes()).map_err(Error::io(&self.path))?)
+    }
 }
 
 fn append(path: &Path) -> Result<File, Failure> {

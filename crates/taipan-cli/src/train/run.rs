@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use taipan_lm::StepReport;
 
-use super::metrics::{HeldOut, Metrics, Row, Timing, Training, push_timing};
+use super::metrics::{HeldOut, Metrics, Row, Timing, Timings, Training};
 use super::progress::{Progress, State};
 use super::settings::Settings;
 use super::start::Start;
@@ -22,6 +22,7 @@ pub struct Run {
     settings: Settings,
     start: Start,
     metrics: Metrics,
+    timings: Timings,
     events: Option<Events>,
     progress: Progress,
     warnings: Warnings,
@@ -81,6 +82,7 @@ impl Run {
         let unlogged: Option<Unlogged> = serde_json::from_value(unlogged)?;
         let unlogged = unlogged.unwrap_or_default();
         let metrics = Metrics::open(&settings.out, before, unlogged.extra_row)?;
+        let timings = Timings::open(&settings.out)?;
         let events = match settings.tensorboard {
             true => Some(Events::create(&settings.out, before)?),
             false => None,
@@ -91,6 +93,7 @@ impl Run {
             settings,
             start,
             metrics,
+            timings,
             events,
             progress: Progress::new(),
             began: Instant::now(),
@@ -299,7 +302,7 @@ impl Run {
             self.warn_on_error(pushed);
         }
         if let Some(timing) = timing {
-            let pushed = push_timing(&self.settings.out, &timing);
+            let pushed = self.timings.push(&timing);
             self.warn_on_error(pushed);
         }
         let pushed = self.metrics.push(row);

@@ -70,3 +70,31 @@ fn a_directory_that_is_renamed_ends_the_run_and_can_be_resumed() {
     }
     assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
 }
+
+/// Another directory takes its place while the model trains: it is not this run's to write to.
+#[test]
+fn a_directory_that_is_replaced_is_left_alone() {
+    let attack = Attack::new("replaced");
+    let calls = attack.all_calls(Start::Nothing, "");
+    let rows = (1..).zip(&calls).filter(|(_, call)| *call == "write metrics.jsonl");
+    for (at, _) in rows.collect::<Vec<_>>() {
+        attack.harness.write("go", "");
+        let fault = Fault::once(Action::Wait("go"), at);
+        let mut child = spawn(fault.befall(&mut attack.start(Start::Nothing)));
+        until(&mut child, "the call", || attack.calls().len() >= at);
+        std::fs::rename(attack.harness.path("run"), attack.harness.path("away")).unwrap();
+        std::fs::create_dir(attack.harness.path("run")).unwrap();
+        attack.harness.write("run/notes", "of somebody else");
+        std::fs::remove_file(attack.harness.path("go")).unwrap();
+        let output = wait(child);
+        let outcome = outcome(&output);
+        assert!(outcome.contains("taipan: run: was removed, moved or replaced"), "{outcome}");
+        assert_eq!(output.status.code(), Some(1));
+        let names = std::fs::read_dir(attack.harness.path("run")).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["notes"], "{at}");
+        std::fs::remove_dir_all(attack.harness.path("run")).unwrap();
+        std::fs::rename(attack.harness.path("away"), attack.harness.path("run")).unwrap();
+        attack.recover().unwrap();
+    }
+}

@@ -167,4 +167,8 @@ fn a_run_can_be_made_longer_and_a_finished_one_only_written_again() {
     succeed(&mut harness.bare(&["--resume", "--out", "run", "--steps", "6"]));
     assert!(harness.path("run/checkpoint-6").exists());
     assert!(harness.text("run/train.toml").contains("\nsteps = 6\n"));
+    // A schedule of 4 steps would have ended: with the lowest rate, a tenth of the highest.
+    let rows = harness.metrics("run");
+    let lr = |step: u64| rows.iter().find(|row| row["step"] == step).unwrap()["lr"].as_f64();
+    assert!(lr(5) > lr(6) && lr(6) > Some(3.1e-4), "{:?} {:?}", lr(5), lr(6));
 }

@@ -127,16 +127,10 @@ impl CacheWriter<'_> {
             fingerprint: Checksum::of(b""),
         };
         manifest.fingerprint = manifest.expected_fingerprint();
-        // From here until the new manifest is there, the files are of two caches.
-        let old = directory.join(MANIFEST);
-        match fs::remove_file(&old) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::io(&old)(error));
-            }
-            _ => {}
-        }
+        // Until the new manifest is there, an old one has the checksums of other files.
         files.into_iter().try_for_each(Synced::publish)?;
-        replace_file(&old, |out| out.write(manifest.to_json().as_bytes()))?;
+        let json = manifest.to_json();
+        replace_file(&directory.join(MANIFEST), |out| out.write(json.as_bytes()))?;
         Ok(manifest)
     }
 }
