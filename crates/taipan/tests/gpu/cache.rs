@@ -60,7 +60,7 @@ fn checksum(data: &[u8]) -> u64 {
 
 #[test]
 fn pipelines_are_saved_to_a_file() {
-    const NAME: &str = "cache::pipelines_are_kept_in_a_file";
+    const NAME: &str = "cache::pipelines_are_saved_to_a_file";
     if in_child() {
         return layer();
     }
@@ -85,7 +85,7 @@ fn pipelines_are_saved_to_a_file() {
 /// A file that is damaged, or from another driver, is not used, and written again.
 #[test]
 fn an_unusable_file_is_replaced() {
-    const NAME: &str = "cache::a_file_that_is_of_no_use_is_replaced";
+    const NAME: &str = "cache::an_unusable_file_is_replaced";
     if in_child() {
         return layer();
     }

@@ -94,7 +94,7 @@ fn backward_on_a_lost_gpu_is_an_error() -> Result<()> {
 fn a_program_can_continue_after_its_gpu_was_lost() {
     let Some(gpu) = shared() else { return };
     if !in_child() {
-        child("faults::a_program_can_go_on_after_its_gpu_was_lost", |command| {
+        child("faults::a_program_can_continue_after_its_gpu_was_lost", |command| {
             command.env("TAIPAN_ADAPTER", gpu.name());
         });
         return;
@@ -207,7 +207,7 @@ fn out_of_memory_is_an_error() -> Result<()> {
         eprintln!("skipped: {} is no software", gpu.name());
         return Ok(());
     }
-    const NAME: &str = "faults::memory_that_ends_is_an_error";
+    const NAME: &str = "faults::out_of_memory_is_an_error";
     if !in_child() {
         let test = std::env::current_exe().unwrap();
         let out = child_of(Path::new("/bin/sh"), NAME, |command| {
