@@ -1,4 +1,4 @@
-//! An operation of one's own on the CPU and on a GPU: rotary position embeddings (RoPE, Su et al.
+//! A user-defined operation on the CPU and on a GPU: rotary position embeddings (RoPE, Su et al.
 //! 2021), which turn pairs of a head's channels by an angle that grows with the position.
 
 use taipan::{

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pool_keeps_within_its_limit() {
+    fn the_pool_stays_within_its_limit() {
         let mut pool = Pool::new();
         let take = |pool: &mut Pool<()>, n| pool.take(n).0.unwrap_or_else(|| pool.count(n));
         take(&mut pool, 10);

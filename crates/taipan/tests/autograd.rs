@@ -56,7 +56,7 @@ fn a_diamond_waits_for_both_sides() -> Result<()> {
 fn a_leaf_is_its_own_result() -> Result<()> {
     let x = vector(&[2.0]).tracked();
     assert_eq!(read(x.backward()?.of(&x)?), [1.0]);
-    // It has no graph to use up.
+    // It has no graph that could be consumed.
     assert_eq!(read(x.backward_from(&vector(&[3.0]))?.of(&x)?), [3.0]);
     Ok(())
 }
@@ -98,7 +98,7 @@ fn a_graph_is_used_once() -> Result<()> {
     y.backward()?;
     let used = |op: &str| format!("the graph of {op} was used by an earlier backward");
     assert_eq!(reason(y.backward()), used("scale"));
-    // What y and z share is used up, too.
+    // The nodes that y and z share are consumed, too.
     assert_eq!(reason(z.backward()), used("exp"));
     // A new forward pass is a new graph.
     assert_eq!(read(x.scale(2.0)?.backward()?.of(&x)?), [2.0]);
@@ -129,7 +129,7 @@ fn gradients_are_not_tracked() -> Result<()> {
 }
 
 #[test]
-fn no_grad_records_nothing() -> Result<()> {
+fn no_grad_results_are_untracked() -> Result<()> {
     let x = vector(&[2.0]).tracked();
     let y = no_grad(|| x.exp())?;
     assert!(!y.is_tracked() && x.is_tracked());
@@ -287,7 +287,7 @@ fn no_grad_does_not_reach_other_tasks() {
     }
 }
 
-/// Empty batches are no work, however many; and nothing is allocated for what is not there.
+/// Any number of empty batches takes no time, and absent gradients are not allocated.
 #[test]
 fn gradients_of_nothing() -> Result<()> {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);

@@ -54,7 +54,7 @@ fn activation(name: &str) -> Activation {
     }
 }
 
-/// The method with a name.
+/// The method of this name.
 fn function(name: &str) -> fn(&Tensor) -> Result<Tensor> {
     match name {
         "none" => |x| Ok(x.clone()),
@@ -80,7 +80,7 @@ fn leaf(case: &Value, name: &str) -> Tensor {
 }
 
 #[test]
-fn functions_and_slopes() -> Result<()> {
+fn functions_and_derivatives() -> Result<()> {
     let cases = cases(include_str!("golden/activations.json"));
     assert_eq!(cases.len(), 13);
     for case in &cases {
@@ -138,7 +138,7 @@ fn optional(case: &Value, name: &str) -> Option<Tensor> {
     case.get(name).map(|_| leaf(case, name))
 }
 
-/// Euler's rule by transformers, zero-order hold by a recurrence in PyTorch.
+/// Euler's method by transformers, zero-order hold by a recurrence in PyTorch.
 #[test]
 fn selective_scan_and_its_gradients() -> Result<()> {
     let cases = cases(include_str!("golden/scan.json"));
@@ -179,10 +179,10 @@ fn selective_scan_and_its_gradients() -> Result<()> {
     Ok(())
 }
 
-/// Whole numbers of a case, as indices.
+/// Integers of a case, as indices.
 fn indices(case: &Value, name: &str) -> Tensor {
     let Array { shape, data } = golden(case, name);
-    // An ignored target may be negative: it is no u32, and stands for one that is not used.
+    // An ignored target may be negative: it is replaced by a u32 that is not used.
     let data: Vec<u32> = data.iter().map(|&x| if x < 0.0 { u32::MAX } else { x as u32 }).collect();
     Tensor::new(&data, &shape, &Device::Cpu).unwrap()
 }

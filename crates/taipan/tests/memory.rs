@@ -1,4 +1,4 @@
-//! How much memory a linear layer takes, counted by the allocator itself.
+//! The memory of a linear layer, counted by the allocator.
 //!
 //! Buffers that are dropped wait in a pool for the next one of their size: what a step needs is
 //! seen in what it takes from the allocator, and what it gave back in what the next one does not.
@@ -17,7 +17,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Buffers are rounded up by at most an eighth, to be of use to one another.
+/// The pool rounds sizes up by at most an eighth.
 fn rounded(bytes: usize) -> usize {
     bytes + bytes / 8
 }
@@ -109,9 +109,9 @@ fn taken_and_released(activation: Activation, m: usize) -> Result<(usize, usize)
     Ok((taken, released))
 }
 
-/// Each with a size of its own, whose buffers no other test leaves in the pool.
+/// Each has its own size, so that no other test leaves its buffers in the pool.
 #[test]
-fn the_least_is_kept() -> Result<()> {
+fn only_what_backward_reads_is_saved() -> Result<()> {
     let _alone = alone();
     make_room();
     let taken = |activation, m| taken_and_released(activation, m).unwrap();
@@ -127,7 +127,7 @@ fn the_least_is_kept() -> Result<()> {
 
 /// Without a gradient to compute, nothing is saved: `pre` is not even computed.
 #[test]
-fn untracked_keeps_nothing() {
+fn untracked_saves_nothing() {
     let _alone = alone();
     make_room();
     let (x, w) = (randn(&[1700, 8], DType::F32), randn(&[8, 513], DType::F32));
@@ -143,7 +143,7 @@ fn untracked_keeps_nothing() {
 
 /// Recomputing saves nothing of the result's size: neither `pre` nor the result.
 #[test]
-fn recomputing_keeps_the_inputs_only() -> Result<()> {
+fn recomputing_saves_the_inputs_only() -> Result<()> {
     let _alone = alone();
     make_room();
     for (activation, m) in [(Activation::Gelu, 3712), (Activation::Tanh, 3968)] {
@@ -159,7 +159,7 @@ fn recomputing_keeps_the_inputs_only() -> Result<()> {
 
 /// What a used graph saved is freed while its result still lives.
 #[test]
-fn backward_frees_what_was_kept() -> Result<()> {
+fn backward_frees_what_was_saved() -> Result<()> {
     let _alone = alone();
     make_room();
     let x = randn(&[1234, 8], DType::F32).tracked();

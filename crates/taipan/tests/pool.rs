@@ -1,5 +1,5 @@
-//! What becomes of dropped buffers: the next ones of their size are made of them, and no more is
-//! held than a little over what was once in use at the same time.
+//! Dropped buffers are reused for the next ones of their size, and the pool holds little more than
+//! the peak of buffers in use.
 
 #[path = "harness/allocator.rs"]
 mod allocator;
@@ -37,7 +37,7 @@ fn a_step_finds_its_buffers(dtype: DType) {
     assert!(least <= Some(LARGE), "{dtype}: every step takes {least:?} bytes or more");
 }
 
-/// Another size at each step: buffers of earlier sizes make room.
+/// Another size at each step: idle buffers of earlier sizes are freed.
 fn sizes_do_not_pile_up() {
     let step = |n: usize| {
         let x = randn(&[64, n], DType::F32).tracked();
@@ -52,7 +52,7 @@ fn sizes_do_not_pile_up() {
     assert!(before + usage.peak <= 2 * before, "{before} bytes, then {usage:?}");
 }
 
-/// A tensor that could not be made does not count as memory once in use.
+/// A failed allocation does not count as memory in use.
 fn a_failed_allocation_changes_nothing() {
     let make = |n: usize| drop(Tensor::zeros(&[n], DType::F32, &Device::Cpu).unwrap());
     const MOST: usize = 16 << 20;

@@ -13,7 +13,7 @@ const V: usize = 50_280;
 /// Fewer channels than the 768 of the model, to be quick.
 const K: usize = 16;
 
-/// Buffers are rounded up by at most an eighth, to be of use to one another.
+/// The pool rounds sizes up by at most an eighth.
 fn rounded(bytes: usize) -> usize {
     bytes + bytes / 8
 }
@@ -23,7 +23,7 @@ fn rounded(bytes: usize) -> usize {
 /// `dw` in its own type, and for the products blocks of 6 MiB, of which few channels do not need
 /// all.
 #[test]
-fn logits_are_never_held() {
+fn logits_are_never_materialised() {
     let ids: Vec<u32> = (0..TOKENS as u32).map(|i| i * 7919 % V as u32).collect();
     let targets = Tensor::new(&ids, &[TOKENS], &Device::Cpu).unwrap();
     let more = rounded((768 - K) * 4 * (2 * TOKENS + 1024)) + (7 << 20);

@@ -1,4 +1,4 @@
-//! Device-side index errors: a kernel that finds an index out of range records it in a buffer, and
+//! Device-side index errors: a kernel that finds an index out of range writes it to a buffer, and
 //! the next read-back returns it as an error.
 
 use std::sync::Mutex;

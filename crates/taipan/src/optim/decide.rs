@@ -72,7 +72,7 @@ impl Update for Decide {
         "adamw"
     }
 
-    /// `sums`; `record`, `scale` and `plan`.
+    /// `sums`; `counters`, `scale` and `plan`.
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
         let [counters, scale, plan] = targets else { unreachable!("three targets") };
         let (counters, plan) = (counters.as_mut_slice::<u32>(), plan.as_mut_slice::<f64>());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_training_shorter_than_its_warm_up_has_rates() {
+    fn a_training_shorter_than_its_warm_up() {
         for curve in [Curve::Constant, Curve::Cosine, Curve::StableDecay { decay: 9 }] {
             let schedule = Schedule { peak: 1.0, min: 0.5, warmup: 9, total: 4, curve };
             assert_eq!(schedule.lr(3), 0.4);

@@ -31,7 +31,7 @@ fn expect(got: &Tensor, want: impl Iterator<Item = f32>) {
 }
 
 #[test]
-fn values_go_and_come_back() -> Result<()> {
+fn values_round_trip() -> Result<()> {
     let Some(gpu) = small() else { return Ok(()) };
     let device = &Device::Gpu(gpu);
     let x = Tensor::new(&values(1), &[LEN], device)?;
@@ -66,7 +66,7 @@ fn element_by_element() -> Result<()> {
 }
 
 #[test]
-fn parts_along_the_first_dimension() -> Result<()> {
+fn slices_along_the_first_dimension() -> Result<()> {
     let Some(gpu) = small() else { return Ok(()) };
     let device = &Device::Gpu(gpu);
     let a = values(3);
@@ -139,7 +139,7 @@ fn losses() -> Result<()> {
         let off = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(off < 1e-5 * size, "off by {off} of {size}");
     }
-    // The columns of a weight are copied, from what one launch can see.
+    // The columns of a weight are copied from a single binding.
     let device = &Device::Gpu(gpu.clone());
     let (x, w) =
         (Tensor::zeros(&[m, k], DType::F32, device)?, Tensor::zeros(&[k, v], DType::F32, device)?);

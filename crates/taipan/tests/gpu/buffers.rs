@@ -28,14 +28,14 @@ fn memory_in_use_is_counted_and_comes_back() -> Result<()> {
     assert_eq!(gpu.memory(), Memory { used: BYTES, cached: BYTES, peak: 2 * BYTES });
     let before = gpu.work().allocations;
     let z = make()?;
-    assert_eq!(gpu.work().allocations, before, "what waits is used again");
+    assert_eq!(gpu.work().allocations, before, "idle buffers are reused");
     assert_eq!(gpu.memory(), Memory { used: 2 * BYTES, cached: 0, peak: 2 * BYTES });
     drop((y, z));
     assert_eq!(gpu.memory(), Memory { used: 0, cached: 2 * BYTES, peak: 2 * BYTES });
     Ok(())
 }
 
-/// Buffers of the first steps serve all others, also those that values are read through.
+/// Later steps reuse the buffers of the first ones, including the staging buffers of reads.
 #[test]
 fn training_allocates_nothing_after_the_first_steps() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };
@@ -123,7 +123,7 @@ fn moving_keeps_every_bit() -> Result<()> {
 
 /// Transfers are made in chunks of 64 MiB.
 #[test]
-fn tensors_larger_than_a_piece_of_a_transfer() -> Result<()> {
+fn tensors_larger_than_a_chunk_of_a_transfer() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
     let device = &Device::Gpu(gpu);
     let data: Vec<u32> = (0..(16 << 20) + 12_345).map(bits).collect();
@@ -218,7 +218,7 @@ fn a_tensor_as_large_as_the_limit_works() -> Result<()> {
     Ok(())
 }
 
-/// Another size at each step: buffers of earlier sizes make room.
+/// Another size at each step: idle buffers of earlier sizes are freed.
 #[test]
 fn sizes_do_not_pile_up() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };
@@ -244,7 +244,7 @@ fn sizes_do_not_pile_up() -> Result<()> {
 /// Values are right although each buffer was another tensor's a moment before, whose launches
 /// may not have begun.
 #[test]
-fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
+fn reused_buffers_have_the_new_values() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };
     let device = &Device::Gpu(gpu);
     let mut random = Random::named("used again");
@@ -252,7 +252,7 @@ fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
     let mut wants = Vec::new();
     for _ in 0..40 {
         let x = random.draw(&input(&[1000])).map(|x| (x * 100.0).round());
-        // Uploaded into the buffer that the step before is yet to read.
+        // Uploaded into a buffer that a pending launch of the step before still reads.
         sums.push(tensor(&x, DType::F32, device).scale(2.0)?.sum()?);
         wants.push(2.0 * x.data.iter().sum::<f64>());
     }
@@ -264,7 +264,7 @@ fn buffers_used_again_at_once_hold_the_new_values() -> Result<()> {
 /// A batch of 2048 tokens and the channels of a published model: beside inputs, result and
 /// gradients, at most 64 MB are used, however large the vocabulary is. Here it makes three blocks.
 #[test]
-fn logits_are_never_held() -> Result<()> {
+fn logits_are_never_materialised() -> Result<()> {
     const TOKENS: usize = 2048;
     const V: usize = 2200;
     const K: usize = 768;

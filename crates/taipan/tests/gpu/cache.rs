@@ -1,4 +1,4 @@
-//! Pipelines kept between runs.
+//! The cache of pipelines on disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,8 +59,8 @@ fn checksum(data: &[u8]) -> u64 {
 }
 
 #[test]
-fn pipelines_are_kept_in_a_file() {
-    const NAME: &str = "cache::pipelines_are_kept_in_a_file";
+fn pipelines_are_saved_to_a_file() {
+    const NAME: &str = "cache::pipelines_are_saved_to_a_file";
     if in_child() {
         return layer();
     }
@@ -82,10 +82,10 @@ fn pipelines_are_kept_in_a_file() {
     assert!(again == written || fs::read(file).unwrap() != kept, "the second run began anew");
 }
 
-/// Damaged by chance, or whole but not what this driver made: not used, and made again.
+/// A file that is damaged, or from another driver, is not used, and written again.
 #[test]
-fn a_file_that_is_of_no_use_is_replaced() {
-    const NAME: &str = "cache::a_file_that_is_of_no_use_is_replaced";
+fn an_unusable_file_is_replaced() {
+    const NAME: &str = "cache::an_unusable_file_is_replaced";
     if in_child() {
         return layer();
     }
@@ -130,7 +130,7 @@ fn useless(kept: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Where there is no place for the file, there is none, and nothing else changes.
+/// If the file cannot be written, there is none, and nothing else changes.
 #[test]
 fn a_cache_that_cannot_be_written_does_no_harm() {
     const NAME: &str = "cache::a_cache_that_cannot_be_written_does_no_harm";

@@ -1,4 +1,4 @@
-//! What goes wrong on a device is an error of the next call, and no more than that.
+//! An error of the device is returned by the next call, and only there.
 
 #[cfg(target_os = "linux")]
 use std::path::Path;
@@ -61,7 +61,7 @@ fn expect_lost_at_once((first, call): Call) {
 }
 
 #[test]
-fn whoever_waits_for_a_lost_gpu_is_told() {
+fn waiting_for_a_lost_gpu_is_an_error() {
     let Some(shared) = shared() else { return };
     WAITS.into_iter().for_each(expect_lost_at_once);
     // Others go on.
@@ -70,7 +70,7 @@ fn whoever_waits_for_a_lost_gpu_is_told() {
 }
 
 #[test]
-fn whoever_works_on_a_lost_gpu_is_told() {
+fn launching_on_a_lost_gpu_is_an_error() {
     let Some(_) = shared() else { return };
     WORK.into_iter().for_each(expect_lost_at_once);
 }
@@ -91,10 +91,10 @@ fn backward_on_a_lost_gpu_is_an_error() -> Result<()> {
 
 /// The device is found lost and another is opened in its place.
 #[test]
-fn a_program_can_go_on_after_its_gpu_was_lost() {
+fn a_program_can_continue_after_its_gpu_was_lost() {
     let Some(gpu) = shared() else { return };
     if !in_child() {
-        child("faults::a_program_can_go_on_after_its_gpu_was_lost", |command| {
+        child("faults::a_program_can_continue_after_its_gpu_was_lost", |command| {
             command.env("TAIPAN_ADAPTER", gpu.name());
         });
         return;
@@ -108,7 +108,7 @@ fn a_program_can_go_on_after_its_gpu_was_lost() {
     assert_eq!(read(&matrix(&again).unwrap().neg().unwrap()), [-1.0, -2.0, -3.0, -4.0]);
 }
 
-/// Work of which some is submitted and some only recorded.
+/// Work, some of it submitted and some pending.
 fn pending(device: &Device) -> Result<Vec<Tensor>> {
     let x = Tensor::full(&[100, 100], 0.01, DType::F32, device)?;
     (0..200).map(|_| linear(&x, &x, None, Activation::Gelu)).collect()
@@ -201,13 +201,13 @@ fn a_refused_batch_gives_no_values() -> Result<()> {
 /// process, which `ulimit` bounds; that of a real GPU is not to be filled on a machine in use.
 #[cfg(target_os = "linux")]
 #[test]
-fn memory_that_ends_is_an_error() -> Result<()> {
+fn out_of_memory_is_an_error() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
     if gpu.info().device_type != wgpu::DeviceType::Cpu {
         eprintln!("skipped: {} is no software", gpu.name());
         return Ok(());
     }
-    const NAME: &str = "faults::memory_that_ends_is_an_error";
+    const NAME: &str = "faults::out_of_memory_is_an_error";
     if !in_child() {
         let test = std::env::current_exe().unwrap();
         let out = child_of(Path::new("/bin/sh"), NAME, |command| {

@@ -1,4 +1,4 @@
-//! taipan beside a program's own use of the same device.
+//! taipan and other passes of a program on the same device.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn a_wrapped_buffer_is_not_copied() -> Result<()> {
     }
     drop(x);
     assert_eq!(gpu.memory().used, 0);
-    // It is still the program's: taipan does not use it again.
+    // The program still owns it: it does not go to the pool.
     let zeros = Tensor::zeros(&[8], DType::F32, &Device::Gpu(gpu))?;
     assert_ne!(zeros.wgpu_buffer()?, &mine);
     assert_eq!(copy_out(&device, &queue, &mine, 2), [-1.0, 0.5]);

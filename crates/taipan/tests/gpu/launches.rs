@@ -1,4 +1,4 @@
-//! How kernels are launched: more workgroups than one dimension of a dispatch has, few
+//! Launches of kernels: more workgroups than one dimension of a dispatch has, few
 //! submissions, few pipelines.
 
 use taipan::optim::{AdamW, AdamWOptions, Group};
@@ -79,7 +79,7 @@ fn many_elements_broadcast() -> Result<()> {
     Ok(())
 }
 
-/// Every element has another value: none can stand in for another.
+/// Every element has a different value.
 #[test]
 fn many_elements_move() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
@@ -213,7 +213,7 @@ fn a_thousand_dependent_launches_are_few_submissions() -> Result<()> {
 }
 
 #[test]
-fn what_is_recorded_waits_for_flush() -> Result<()> {
+fn pending_launches_wait_for_flush() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };
     let x = Tensor::ones(&[64], DType::F32, &Device::Gpu(gpu.clone()))?;
     let before = gpu.work().submissions;
@@ -239,7 +239,7 @@ fn layer(device: &Device, dtype: DType, [m, k, n]: [usize; 3]) -> Result<()> {
 #[test]
 fn a_linear_layer_is_few_pipelines() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
-    // Sizes of one kind. For the last two the gradient of the weight is computed in parts.
+    // Sizes of one kind. For the last two the gradient of the weight is split along k.
     let kinds = [[[256, 200, 300], [400, 260, 520]], [[8192, 64, 64], [6000, 60, 50]]];
     for dtype in floats(&gpu) {
         for [first, other] in kinds {

@@ -93,7 +93,7 @@ fn in_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Run a test again in a process of its own, with an environment of its own. What it prints.
+/// Run a test in a new process, with its own environment, and return its output.
 fn child(test: &str, environment: impl FnOnce(&mut Command)) -> String {
     let out = child_of(&std::env::current_exe().unwrap(), test, environment);
     assert_ne!(out, CRASHED, "{test}");

@@ -1,4 +1,4 @@
-//! Tensors on several devices, and what each device can hold.
+//! Tensors on several devices, and the types that each supports.
 
 use std::thread;
 
@@ -55,10 +55,10 @@ fn an_upstream_on_another_device_is_refused() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
     let x = Tensor::ones(&[2], DType::F32, &Device::Gpu(gpu))?.tracked();
     let dy = Tensor::ones(&[2], DType::F32, &CPU)?;
-    assert!(matches!(x.exp()?.backward_from(&dy), Err(Error::Device { .. })), "behind an op");
+    assert!(matches!(x.exp()?.backward_from(&dy), Err(Error::Device { .. })), "after an op");
     assert!(
         matches!(x.reshape(&[2])?.backward_from(&dy), Err(Error::Device { .. })),
-        "behind reshape"
+        "after reshape"
     );
     assert!(matches!(x.backward_from(&dy), Err(Error::Device { .. })), "at the leaf");
     Ok(())
@@ -172,9 +172,9 @@ fn tensors_move_between_gpus() -> Result<()> {
     Ok(())
 }
 
-/// d(3·x²)/dx through the GPU and back, and the part that stayed at home.
+/// d(3·x²)/dx through the GPU and back, and of a term that stays on the CPU.
 #[test]
-fn gradients_flow_back_to_where_the_tensor_was() -> Result<()> {
+fn gradients_flow_back_to_the_original_device() -> Result<()> {
     let Some(gpu) = shared() else { return Ok(()) };
     let there = Device::Gpu(gpu);
     let dy = [5.0f32, -1.0, 0.25];

@@ -1,4 +1,4 @@
-//! Profiles of what a GPU does, by its own clock and by the host's.
+//! Profiles of a GPU, by its own clock and by the host's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -79,7 +79,7 @@ fn products(device: &Device) -> Result<impl Fn() -> Result<()>> {
     Ok(move || (0..8).try_for_each(|_| linear(&x, &x, None, Activation::None).map(drop)))
 }
 
-/// What the device does after an op has returned is the op's, with and without a read behind it.
+/// Time of the device after an op has returned belongs to the op, with and without a read after it.
 #[test]
 fn the_time_of_a_kernel_is_that_of_the_op_that_launched_it() -> Result<()> {
     for (gpu, clock) in both() {

@@ -10,7 +10,7 @@ use crate::{floats, fresh};
 type Computation = (&'static str, fn(&Device, DType) -> Result<Vec<Tensor>>);
 
 const COMPUTATIONS: [Computation; 4] = [
-    // The gradient of the weight is a deep product, computed in parts.
+    // The gradient of the weight is a deep product, split along k.
     ("linear [8192, 64]·[64, 64]", |device, dtype| {
         let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, device);
         let (x, w) = (randn(&[8192, 64], 1)?.tracked(), randn(&[64, 64], 2)?.scale(0.1)?.tracked());
@@ -19,7 +19,7 @@ const COMPUTATIONS: [Computation; 4] = [
         let grads = y.backward_from(&randn(&[8192, 64], 4)?.scale(0.1)?)?;
         Ok(vec![y.clone(), grads.of(&x)?.clone(), grads.of(&w)?.clone(), grads.of(&bias)?.clone()])
     }),
-    // Few elements of a result, folded in two stages and in three.
+    // Few elements of a result, reduced in two passes and in three.
     ("sum of a million", |device, dtype| {
         let x = Tensor::randn(&[1_000_003], 1, dtype, device)?;
         Ok(vec![x.sum()?, x.mean()?, x.max()?])

@@ -62,7 +62,7 @@ fn case(function: &Function, shape: &[usize], values: Values) -> Case {
 }
 
 #[test]
-fn values_and_slopes() {
+fn values_and_derivatives() {
     for shape in [&[][..], &[0], &[1], &[5, 0, 2], &[7, 13], &[2, 3, 5, 7]] {
         for function in &FUNCTIONS {
             function.3.iter().for_each(|&values| check(&case(function, shape, values)));

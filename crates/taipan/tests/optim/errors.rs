@@ -1,4 +1,4 @@
-//! Mistakes.
+//! Invalid arguments.
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Slopes of 2⁻²⁷ are 0 in f16, and so would be what is learned from them.
+/// Gradients of 2⁻²⁷ underflow in f16.
 #[test]
 fn loss_scaling_lets_f16_learn_from_gradients_that_would_underflow() -> Result<()> {
     for device in devices().into_iter().filter(|device| device.supports(DType::F16)) {
@@ -63,7 +63,7 @@ fn accumulated_micro_batches_are_one_large_batch() -> Result<()> {
     Ok(())
 }
 
-/// 1 + 2⁻¹² is no f16, but a sum of two.
+/// 1 + 2⁻¹² is a sum of two f16, but not an f16.
 #[test]
 fn sums_of_f16_gradients_are_not_rounded_and_a_step_takes_them() -> Result<()> {
     for device in devices().into_iter().filter(|device| device.supports(DType::F16)) {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Tensors of every size about a block's border, hundreds of them, and one with more workgroups
+/// Hundreds of tensors of sizes around multiples of a block, and one with more workgroups
 /// than a dimension of a dispatch has: each gradient counts once.
 #[test]
 fn the_norm_counts_every_element_of_every_tensor_once() -> Result<()> {
@@ -57,7 +57,7 @@ fn a_gradient_that_is_not_finite_skips_the_step_and_halves_the_loss_scale() -> R
             step(&mut adamw, 0.1, &mut parameters, &good)?;
             let moved = |adamw: &AdamW, parameters: &[Tensor]| {
                 let mut all = bits(adamw, parameters);
-                all.truncate(all.len() - 2); // the record and the loss scale
+                all.truncate(all.len() - 2); // the counters and the loss scale
                 all
             };
             let before = moved(&adamw, &parameters);

@@ -1,4 +1,4 @@
-//! What a step changes, what it leaves alone, and what it goes on from.
+//! What a step changes, what it does not, and how a state is loaded.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn clones_and_graphs_keep_the_values_of_before_a_step() -> Result<()> {
             [4.0; 3],
             "{what}: the derivative of before, by the same leaf"
         );
-        // Nobody else's now: the step is in place, and the leaf is still the same.
+        // Not shared any more: the step is in place, and the leaf is still the same.
         drop(clone);
         adamw.step(0.5, &mut [&mut w], &grads)?;
         let grads = w.sum()?.backward()?;
@@ -45,7 +45,7 @@ fn a_parameter_that_is_its_own_gradient_is_updated_once() -> Result<()> {
 }
 
 #[test]
-fn a_loaded_state_goes_on_bit_for_bit() -> Result<()> {
+fn a_loaded_state_continues_bit_for_bit() -> Result<()> {
     for (device, dtype) in everywhere() {
         let mut whole = Training::new(dtype, &device)?;
         (0..10).try_for_each(|i| whole.step(i))?;
@@ -88,7 +88,7 @@ fn a_state_of_another_optimiser_is_refused_and_changes_nothing() -> Result<()> {
     assert_eq!(names, ["m.0", "v.0", "master.0", "record", "loss_scale"]);
     let mut refused = |change: &dyn Fn(&mut State)| {
         let mut state = adamw.state();
-        // What could be loaded, were the rest right.
+        // Tensors that could be loaded if the others were valid.
         state[0].1 = Tensor::ones(&[2, 3], DType::F32, device).unwrap();
         change(&mut state);
         let error = adamw.load_state(&state).unwrap_err().to_string();

@@ -176,7 +176,7 @@ impl<T: Float> ConvInputs<'_, T> {
         partial
             .as_slice::<T::Acc>()
             .chunks(size.max(1))
-            .for_each(|part| fold::add(&mut total, part));
+            .for_each(|partial| fold::add(&mut total, partial));
         let (dtaps, dbias) = total.split_at(k * d);
         let dweight = (0..d).flat_map(|c| dtaps.iter().skip(c).step_by(d).copied());
         T::narrow(&dweight.collect::<Vec<_>>(), grads.dweight);

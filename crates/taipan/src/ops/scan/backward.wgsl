@@ -44,7 +44,7 @@ fn main(
     }
     let c = within(channel);
     let skip = Lanes(prepared[skip_at(c.x)], prepared[skip_at(c.y)]);
-    let part = at.block * (WIDTH / SHARE) + local / SHARE;
+    let partial = at.block * (WIDTH / SHARE) + local / SHARE;
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
         let number = at.entry * p.chunks + chunk;
@@ -123,7 +123,8 @@ fn main(
             for (var i = 0u; i < 2u * STEPS / SHARE; i++) {
                 let e = i * SHARE + local % SHARE;
                 if e % STEPS < steps {
-                    let line = (e / STEPS * p.partials + part) * p.partial_rows + row - p.first_row;
+                    let first = (e / STEPS * p.partials + partial) * p.partial_rows;
+                    let line = first + row - p.first_row;
                     partials[(line + e % STEPS) * p.n + j] = sums[i];
                 }
             }

@@ -10,8 +10,8 @@ fn element(i: u32) {
     var sum = 0.0;
     for (var first = 0u; first < p.partials; first += 64u) {
         var block = 0.0;
-        for (var part = first; part < min(first + 64u, p.partials); part++) {
-            block += partials[(i / len * p.partials + part) * len + i % len];
+        for (var partial = first; partial < min(first + 64u, p.partials); partial++) {
+            block += partials[(i / len * p.partials + partial) * len + i % len];
         }
         sum += block;
     }
