@@ -173,6 +173,8 @@ mod tests {
         metrics.file = Some(File::open(&metrics.path).unwrap());
         metrics.push(row(2)).unwrap_err();
         metrics.push(row(3)).unwrap();
+        let lines = std::fs::read_to_string(&metrics.path).unwrap().lines().count();
+        assert_eq!(lines, 3, "before anything is synced");
         metrics.sync().unwrap();
         let again = Metrics::open(&directory, 9, false).unwrap();
         assert_eq!(again.rows(), [row(1), row(2), row(3)]);

@@ -141,7 +141,7 @@ impl Run {
 
     /// Report, once, a problem that does not affect the training.
     fn warn(&mut self, warning: &str) {
-        if self.warnings.push(warning) {
+        if self.warnings.push(warning, &self.start.lock) {
             self.progress.log_line(&format!("warning: {warning}"));
         }
     }
@@ -156,7 +156,8 @@ impl Run {
     /// Warn if the output failed.
     fn check_output(&mut self) {
         if let Some(failure) = self.progress.failure() {
-            self.warnings.push(&format!("{failure}; the run continues without it"));
+            let warning = format!("{failure}; the run continues without it");
+            self.warnings.push(&warning, &self.start.lock);
         }
     }
 
