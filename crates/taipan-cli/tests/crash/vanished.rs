@@ -17,7 +17,7 @@ fn vanish(attack: &Attack, at: usize, take_away: fn(&Attack)) -> Result<(), Stri
         return Err(format!("the directory is back: {outcome}"));
     }
     // No checkpoint is offered that cannot be found.
-    let is_clear = outcome.contains("taipan: run") && !outcome.contains(" is whole");
+    let is_clear = outcome.contains("taipan: run") && !outcome.contains(" is complete");
     match output.status.code() == Some(1) && is_clear {
         true => Ok(()),
         false => Err(outcome),
