@@ -16,7 +16,7 @@ use crate::spec::Spec;
 use crate::tensor::Tensor;
 
 /// A differentiable kernel.
-pub(crate) trait Op: Kernel {
+pub(crate) trait Op: Kernel + Send + 'static {
     /// Whether to save this tensor for backward, given which inputs need a gradient. Tensors that
     /// are not saved are freed as soon as the caller drops them.
     fn saves(&self, slot: Slot, needs: &[bool]) -> bool;

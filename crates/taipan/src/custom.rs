@@ -6,7 +6,7 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::gpu::{Dims, ELEMENTS, GROUP, Launch, Program, kernel_sizes, params};
+use crate::gpu::{Dims, ELEMENTS, Grid, Program, kernel_sizes, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -281,9 +281,9 @@ impl<O: CustomOp> Kernel for Custom<O> {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let len = outputs[0].spec.len();
-        let sizes = self.0.sizes(&shapes(inputs.iter().map(|input| input.spec)));
+    fn gpu(&self, io: GpuIo) -> Result<()> {
+        let len = io.outputs[0].spec.len();
+        let sizes = self.0.sizes(&shapes(io.inputs.iter().map(|input| input.spec)));
         let arguments = self.0.arguments();
         let mut dims = Dims::default();
         for (name, count) in [("sizes", sizes.len()), ("arguments", arguments.len())] {
@@ -300,20 +300,10 @@ impl<O: CustomOp> Kernel for Custom<O> {
         for (dim, argument) in dims.iter_mut().zip(arguments) {
             dim[1] = (argument as f32).to_bits();
         }
-        gpu.launch(Launch {
-            name: O::NAME,
-            program: Program::new::<CustomParams>(
-                &[O::WGSL, ENTRY, ELEMENTS],
-                &[("Elem", outputs[0].spec.dtype())],
-                &[],
-            )
-            .of_user(O::INPUTS),
-            params: CustomParams { dims, len: len as u32 },
-            inputs: &inputs.iter().map(|input| input.data.all()).collect::<Vec<_>>(),
-            outputs: &[outputs[0].data.all()],
-            groups: len.div_ceil(GROUP),
-            work: len as u64,
-        })
+        let types = [("Elem", io.outputs[0].spec.dtype())];
+        let program = Program::new::<CustomParams>(&[O::WGSL, ENTRY, ELEMENTS], &types, &[]);
+        let params = CustomParams { dims, len: len as u32 };
+        io.launch(program.of_user(O::INPUTS), params, Grid::elements(len))
     }
 }
 

@@ -2,25 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::cpu::CpuBuffer;
+use crate::Device;
 use crate::cpu::threads::isolated;
-use crate::dtype::Element;
+use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
 use crate::error::{Error, Result};
-use crate::gpu::{Binding, Gpu, GpuBuffer};
-use crate::spec::Spec;
+use crate::gpu::{Elements, Gpu, GpuView, Grid, Launch, Params, Program};
+use crate::spec::{Spec, View};
 use crate::tensor::{Storage, Tensor};
-use crate::{DType, Device};
 
-/// A computation that every device implements.
-pub(crate) trait Kernel: Send + 'static {
+/// A computation that checks its inputs and runs on every device.
+pub(crate) trait Kernel {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
-
-    /// Its role in its op, in profiles, such as `dw`; empty for the kernel that computes the
-    /// results.
-    fn role(&self) -> &'static str {
-        ""
-    }
 
     /// Check the inputs and describe the results.
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
@@ -38,65 +31,55 @@ pub(crate) trait Kernel: Send + 'static {
     fn gpu(&self, io: GpuIo) -> Result<()>;
 }
 
-/// A computation that changes tensors in place.
-pub(crate) trait Update {
-    /// Names the kernel in errors.
-    fn name(&self) -> &'static str;
-
-    /// Change the targets, which hold their values.
-    fn cpu(&self, io: CpuIo) -> Result<()>;
-
-    /// The same on a GPU. A target shares no memory with an input or another target.
-    fn gpu(&self, io: GpuIo) -> Result<()>;
-}
-
 /// The arguments of a kernel on the CPU.
 pub(crate) struct CpuIo<'a, 'b> {
-    pub(crate) inputs: &'a [View<'b, &'b CpuBuffer>],
-    /// For an [`Update`], its targets.
-    pub(crate) outputs: &'a mut [View<'b, &'b mut CpuBuffer>],
+    pub(crate) inputs: &'a [CpuView<'b>],
+    /// For [`update`], its targets.
+    pub(crate) outputs: &'a mut [CpuViewMut<'b>],
 }
 
 /// The same on a GPU.
 #[derive(Clone, Copy)]
 pub(crate) struct GpuIo<'a> {
+    /// Names the operation in errors.
+    pub(crate) op: &'static str,
     pub(crate) gpu: &'a Gpu,
-    pub(crate) inputs: &'a [View<'a, &'a GpuBuffer>],
-    pub(crate) outputs: &'a [View<'a, &'a GpuBuffer>],
+    pub(crate) inputs: &'a [GpuView<'a>],
+    pub(crate) outputs: &'a [GpuView<'a>],
 }
 
-/// A buffer and the spec of its contents.
-pub(crate) struct View<'a, B> {
-    pub(crate) spec: &'a Spec,
-    pub(crate) data: B,
-}
-
-impl<'a> View<'a, &'a CpuBuffer> {
-    /// The elements.
-    pub(crate) fn as_slice<T: Element>(&self) -> &'a [T] {
-        self.data.as_slice()
+impl<'a> GpuIo<'a> {
+    /// Launch a program that binds all inputs and all outputs.
+    pub(crate) fn launch<P: Params>(&self, program: Program, params: P, grid: Grid) -> Result<()> {
+        let bind = |views: &[GpuView<'a>]| views.iter().map(View::all).collect::<Vec<_>>();
+        self.gpu.launch(Launch {
+            name: self.op,
+            program,
+            params,
+            inputs: &bind(self.inputs),
+            outputs: &bind(self.outputs),
+            grid,
+        })
     }
-}
 
-impl View<'_, &mut CpuBuffer> {
-    /// The elements.
-    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
-        self.data.as_mut_slice()
-    }
-}
-
-impl<'a> View<'a, &'a GpuBuffer> {
-    /// The whole buffer and its element type, for [`Elements`](crate::gpu::Elements).
-    pub(crate) fn elements(&self) -> (Binding<'a>, DType) {
-        (self.data.all(), self.spec.dtype())
+    /// Launch a program whose `element(i)` reads and writes nothing but element `i` of all inputs
+    /// and of the output: see [`Elements`]. `params` are those for a number of elements.
+    pub(crate) fn map<P: Params>(&self, program: Program, params: impl Fn(u32) -> P) -> Result<()> {
+        self.gpu.map(Elements {
+            name: self.op,
+            program,
+            params: &params,
+            inputs: &self.inputs.iter().map(View::elements).collect::<Vec<_>>(),
+            output: self.outputs[0].elements(),
+            len: self.outputs[0].spec.len(),
+        })
     }
 }
 
 /// Run `kernel` on the device of its inputs. Does not add to the graph.
 pub(crate) fn run<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
-    let outputs = kernel.outputs(&specs)?;
-    launch(kernel, inputs, outputs)
+    let outputs = kernel.outputs(&specs(inputs))?;
+    fill(kernel, inputs, outputs)
 }
 
 /// [`run`] a kernel with one result.
@@ -109,36 +92,93 @@ pub(crate) fn run_saving<K: Kernel>(
     kernel: &K,
     inputs: &[&Tensor],
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    let specs: Vec<&Spec> = inputs.iter().map(|t| &t.spec).collect();
-    let mut outputs = kernel.outputs(&specs)?;
+    let mut outputs = kernel.outputs(&specs(inputs))?;
     let results = outputs.len();
     outputs.extend(kernel.saved_specs(&outputs));
-    let mut outputs = launch(kernel, inputs, outputs)?;
+    let mut outputs = fill(kernel, inputs, outputs)?;
     let saved = outputs.split_off(results);
     Ok((outputs, saved))
 }
 
-/// Run a kernel that changes `targets` in place. A target that shares its memory with another
-/// tensor is copied first: the other tensor keeps its values.
-pub(crate) fn update<U: Update>(
-    kernel: &U,
+fn specs<'a>(inputs: &[&'a Tensor]) -> Vec<&'a Spec> {
+    inputs.iter().map(|t| &t.spec).collect()
+}
+
+fn fill<K: Kernel>(kernel: &K, inputs: &[&Tensor], outputs: Vec<Spec>) -> Result<Vec<Tensor>> {
+    compute((kernel.name(), ""), inputs, outputs, |io| kernel.cpu(io), |io| kernel.gpu(io))
+}
+
+/// Run code that fills tensors of these specs completely, on the device of the inputs: for
+/// gradients, whose inputs an op has checked. In profiles, `role` tells it from other kernels of
+/// `op`, as `dw`; the kernel that computes the results has none.
+pub(crate) fn compute(
+    (op, role): (&'static str, &'static str),
+    inputs: &[&Tensor],
+    outputs: Vec<Spec>,
+    cpu: impl FnOnce(CpuIo) -> Result<()>,
+    gpu: impl FnOnce(GpuIo) -> Result<()>,
+) -> Result<Vec<Tensor>> {
+    let device = one_device(op, inputs.iter().copied())?;
+    let storages: Vec<Storage> = device.span(op, role, || match device {
+        Device::Cpu => {
+            let buffers = outputs.iter().map(|spec| CpuBuffer::scratch(op, spec.bytes()));
+            let mut buffers = buffers.collect::<Result<Vec<_>>>()?;
+            let mut views: Vec<_> =
+                outputs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
+            isolated(|| cpu(CpuIo { inputs: &cpu_views(inputs), outputs: &mut views }))?;
+            Ok(buffers.into_iter().map(|buffer| Storage::Cpu(Arc::new(buffer))).collect())
+        }
+        Device::Gpu(device) => {
+            let mut buffers = Vec::with_capacity(outputs.len());
+            for spec in &outputs {
+                device.ensure_type(op, "the result", spec.dtype())?;
+                buffers.push(device.scratch(op, spec.bytes())?);
+            }
+            let views: Vec<_> =
+                outputs.iter().zip(&buffers).map(|(spec, data)| View { spec, data }).collect();
+            if outputs.iter().any(|spec| spec.len() > 0) {
+                gpu(GpuIo { op, gpu: device, inputs: &gpu_views(inputs), outputs: &views })?;
+            }
+            Ok(buffers.into_iter().map(|buffer| Storage::Gpu(Arc::new(buffer))).collect())
+        }
+    })?;
+    let tensors = outputs.into_iter().zip(storages);
+    Ok(tensors.map(|(spec, storage)| Tensor::of(spec, storage)).collect())
+}
+
+/// [`compute`] with one result.
+pub(crate) fn compute_one(
+    name: (&'static str, &'static str),
+    inputs: &[&Tensor],
+    output: Spec,
+    cpu: impl FnOnce(CpuIo) -> Result<()>,
+    gpu: impl FnOnce(GpuIo) -> Result<()>,
+) -> Result<Tensor> {
+    Ok(compute(name, inputs, vec![output], cpu, gpu)?.swap_remove(0))
+}
+
+/// Run code that changes `targets`, which are its outputs, in place. A target that shares its
+/// memory with another tensor is copied first: the other tensor keeps its values.
+pub(crate) fn update(
+    (op, role): (&'static str, &'static str),
     inputs: &[&Tensor],
     targets: &mut [&mut Tensor],
+    cpu: impl FnOnce(CpuIo) -> Result<()>,
+    gpu: impl FnOnce(GpuIo) -> Result<()>,
 ) -> Result<()> {
-    let op = kernel.name();
     let all = || inputs.iter().copied().chain(targets.iter().map(|t| &**t));
     let device = one_device(op, all())?.clone();
-    device.span(op, "", || {
+    device.span(op, role, || {
         targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
         match &device {
             Device::Cpu => {
-                let inputs = cpu_views(inputs);
                 let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
-                isolated(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut targets }))
+                isolated(|| cpu(CpuIo { inputs: &cpu_views(inputs), outputs: &mut targets }))
             }
-            Device::Gpu(gpu) => {
+            Device::Gpu(device) => {
                 let targets: Vec<&Tensor> = targets.iter().map(|t| &**t).collect();
-                kernel.gpu(GpuIo { gpu, inputs: &gpu_views(inputs), outputs: &gpu_views(&targets) })
+                let (inputs, outputs) = (&gpu_views(inputs), &gpu_views(&targets));
+                gpu(GpuIo { op, gpu: device, inputs, outputs })
             }
         }
     })
@@ -165,14 +205,6 @@ impl Storage {
     }
 }
 
-fn launch<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
-    let device = one_device(kernel.name(), inputs.iter().copied())?;
-    device.span(kernel.name(), kernel.role(), || match device {
-        Device::Cpu => on_cpu(kernel, inputs, specs),
-        Device::Gpu(gpu) => on_gpu(kernel, gpu, inputs, specs),
-    })
-}
-
 /// The device of all tensors, of which there is at least one.
 fn one_device<'a>(
     op: &'static str,
@@ -188,7 +220,7 @@ fn one_device<'a>(
     }
 }
 
-fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<View<'a, &'a CpuBuffer>> {
+fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<CpuView<'a>> {
     let view = |t: &&'a Tensor| match &t.storage {
         Storage::Cpu(data) => View { spec: &t.spec, data: &**data },
         Storage::Gpu(_) => unreachable!("checked by `one_device`"),
@@ -196,7 +228,7 @@ fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<View<'a, &'a CpuBuffer>> {
     tensors.iter().map(view).collect()
 }
 
-fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<View<'a, &'a GpuBuffer>> {
+fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<GpuView<'a>> {
     let view = |t: &&'a Tensor| match &t.storage {
         Storage::Gpu(data) => View { spec: &t.spec, data: &**data },
         Storage::Cpu(_) => unreachable!("checked by `one_device`"),
@@ -204,7 +236,7 @@ fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<View<'a, &'a GpuBuffer>> {
     tensors.iter().map(view).collect()
 }
 
-fn cpu_target(tensor: &mut Tensor) -> View<'_, &mut CpuBuffer> {
+fn cpu_target(tensor: &mut Tensor) -> CpuViewMut<'_> {
     match &mut tensor.storage {
         Storage::Cpu(data) => {
             let data = Arc::get_mut(data).expect("made unique by `update`");
@@ -214,60 +246,16 @@ fn cpu_target(tensor: &mut Tensor) -> View<'_, &mut CpuBuffer> {
     }
 }
 
-fn on_cpu<K: Kernel>(kernel: &K, inputs: &[&Tensor], specs: Vec<Spec>) -> Result<Vec<Tensor>> {
-    let mut buffers: Vec<CpuBuffer> = specs
-        .iter()
-        .map(|spec| CpuBuffer::scratch(kernel.name(), spec.bytes()))
-        .collect::<Result<_>>()?;
-    let inputs = cpu_views(inputs);
-    let mut outputs: Vec<_> =
-        specs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
-    isolated(|| kernel.cpu(CpuIo { inputs: &inputs, outputs: &mut outputs }))?;
-    let storages = buffers.into_iter().map(|b| Storage::Cpu(Arc::new(b)));
-    Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
-}
-
-fn on_gpu<K: Kernel>(
-    kernel: &K,
-    gpu: &Gpu,
-    inputs: &[&Tensor],
-    specs: Vec<Spec>,
-) -> Result<Vec<Tensor>> {
-    let mut buffers = Vec::with_capacity(specs.len());
-    for spec in &specs {
-        gpu.ensure_type(kernel.name(), "the result", spec.dtype())?;
-        buffers.push(gpu.scratch(kernel.name(), spec.bytes())?);
-    }
-    let inputs = gpu_views(inputs);
-    let outputs: Vec<_> =
-        specs.iter().zip(&buffers).map(|(spec, data)| View { spec, data }).collect();
-    if specs.iter().any(|spec| spec.len() > 0) {
-        kernel.gpu(GpuIo { gpu, inputs: &inputs, outputs: &outputs })?;
-    }
-    let storages = buffers.into_iter().map(|b| Storage::Gpu(Arc::new(b)));
-    Ok(specs.into_iter().zip(storages).map(|(spec, storage)| Tensor::of(spec, storage)).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Adds 1 to each element.
-    struct Increment;
-
-    impl Update for Increment {
-        fn name(&self) -> &'static str {
-            "increment"
-        }
-
-        fn cpu(&self, io: CpuIo) -> Result<()> {
+    fn increment(x: &mut Tensor) -> Result<()> {
+        let on_cpu = |io: CpuIo| {
             io.outputs[0].as_mut_slice::<f32>().iter_mut().for_each(|x| *x += 1.0);
             Ok(())
-        }
-
-        fn gpu(&self, _: GpuIo) -> Result<()> {
-            unreachable!("the test is on the CPU")
-        }
+        };
+        update(("increment", ""), &[], &mut [x], on_cpu, |_| unreachable!("x is on the CPU"))
     }
 
     fn address(x: &Tensor) -> *const u8 {
@@ -278,10 +266,10 @@ mod tests {
     fn an_update_is_in_place_unless_the_memory_is_shared() -> Result<()> {
         let mut x = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
         let before = address(&x);
-        update(&Increment, &[], &mut [&mut x])?;
+        increment(&mut x)?;
         assert_eq!(address(&x), before);
         let shared = x.reshape(&[2, 1])?;
-        update(&Increment, &[], &mut [&mut x])?;
+        increment(&mut x)?;
         assert_ne!(address(&x), before);
         assert_eq!(shared.read_blocking::<f32>()?, [2.0, 3.0]);
         assert_eq!(x.read_blocking::<f32>()?, [3.0, 4.0]);

@@ -1,4 +1,4 @@
-//! The spec of a tensor: shape and element type.
+//! The spec of a tensor: shape and element type; and arithmetic of shapes.
 
 use crate::DType;
 use crate::error::{Result, ensure};
@@ -49,6 +49,13 @@ impl Spec {
     pub(crate) fn bytes(&self) -> usize {
         self.len * self.dtype.size()
     }
+}
+
+/// A buffer and the spec of its contents.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a, B> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) data: B,
 }
 
 /// Check a dimension's index.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::pool::{Pool, size_class};
+use crate::spec::View;
 
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
@@ -54,6 +55,26 @@ impl CpuBuffer {
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
+    }
+}
+
+/// A tensor that a kernel reads.
+pub(crate) type CpuView<'a> = View<'a, &'a CpuBuffer>;
+
+/// A tensor that a kernel writes.
+pub(crate) type CpuViewMut<'a> = View<'a, &'a mut CpuBuffer>;
+
+impl<'a> CpuView<'a> {
+    /// The elements.
+    pub(crate) fn as_slice<T: Element>(&self) -> &'a [T] {
+        self.data.as_slice()
+    }
+}
+
+impl CpuViewMut<'_> {
+    /// The elements.
+    pub(crate) fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        self.data.as_mut_slice()
     }
 }
 

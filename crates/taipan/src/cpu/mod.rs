@@ -1,13 +1,14 @@
-//! The CPU: memory, threads, instruction sets, vector math and the matrix product. Independent of
-//! the ops.
+//! The CPU: memory, threads, instruction sets, vector math, and what ops are made of: the matrix
+//! product, reductions and maps. Independent of the ops.
 
 pub(crate) mod buffer;
-pub(crate) mod fold;
 pub(crate) mod gemm;
 pub(crate) mod isa;
+pub(crate) mod map;
 pub(crate) mod math;
 pub(crate) mod prefetch;
+pub(crate) mod reduce;
 pub(crate) mod threads;
 pub(crate) mod threefry;
 
-pub(crate) use buffer::CpuBuffer;
+pub(crate) use buffer::{CpuBuffer, CpuView, CpuViewMut};

@@ -10,9 +10,10 @@ use wgpu::{BufferAddress, BufferUsages};
 use super::fault::scoped;
 use super::stream::BufferOffset;
 use super::{Gpu, index_errors, lock};
-use crate::Device;
 use crate::error::{Error, Result, ensure};
 use crate::pool::{Pool, size_class};
+use crate::spec::{Spec, View};
+use crate::{DType, Device};
 
 /// The minimum size of a buffer: smaller ones would only add size classes.
 const LEAST: usize = 256;
@@ -48,6 +49,52 @@ impl Binding<'_> {
     pub(crate) fn window(self, items: Range<usize>, bytes: usize) -> Self {
         let offset = self.offset + items.start as BufferAddress * bytes as BufferAddress;
         Binding { offset, bytes: padded(items.len() * bytes), ..self }
+    }
+}
+
+/// A tensor that a kernel reads or writes.
+pub(crate) type GpuView<'a> = View<'a, &'a GpuBuffer>;
+
+impl<'a> GpuView<'a> {
+    /// The whole buffer.
+    pub(crate) fn all(&self) -> Binding<'a> {
+        self.data.all()
+    }
+
+    /// The whole buffer and its element type.
+    pub(crate) fn elements(&self) -> (Binding<'a>, DType) {
+        (self.data.all(), self.spec.dtype())
+    }
+
+    /// A range of rows, which must begin at the alignment of bindings.
+    pub(crate) fn rows(&self, op: &'static str, rows: Range<usize>) -> Result<LocalTensor> {
+        let (inner, dtype) = (&self.spec.shape()[1..], self.spec.dtype());
+        let spec = Spec::new(op, &[&[rows.len()], inner].concat(), dtype)?;
+        let bytes = inner.iter().product::<usize>() * dtype.size();
+        Ok(LocalTensor { data: self.data.window(rows, bytes), spec })
+    }
+}
+
+/// A tensor that exists within a kernel only: in a buffer of its own, or a window of another.
+pub(crate) struct LocalTensor {
+    pub(crate) spec: Spec,
+    data: GpuBuffer,
+}
+
+impl LocalTensor {
+    /// Its contents are unspecified.
+    pub(crate) fn new(
+        op: &'static str,
+        gpu: &Gpu,
+        shape: &[usize],
+        dtype: DType,
+    ) -> Result<LocalTensor> {
+        let spec = Spec::new(op, shape, dtype)?;
+        Ok(LocalTensor { data: gpu.scratch(op, spec.bytes())?, spec })
+    }
+
+    pub(crate) fn view(&self) -> GpuView<'_> {
+        View { spec: &self.spec, data: &self.data }
     }
 }
 

@@ -7,13 +7,13 @@ use crate::error::Result;
 params! { struct FillParams { len: u32, word: u32 } }
 
 pub(crate) fn program() -> Program {
-    Program::new::<FillParams>(&[include_str!("fill.wgsl"), ELEMENTS], &[], &[])
+    Program::new::<FillParams>(&[include_str!("wgsl/fill.wgsl"), ELEMENTS], &[], &[])
 }
 
 impl Gpu {
     /// Set every word of a buffer.
     pub(crate) fn fill(&self, op: &'static str, buffer: &GpuBuffer, word: u32) -> Result<()> {
-        self.launch_elements(Elements {
+        self.map(Elements {
             name: op,
             program: program(),
             params: &|len| FillParams { len, word },

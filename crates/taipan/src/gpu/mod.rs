@@ -42,8 +42,11 @@ mod clock;
 mod disk;
 mod fault;
 mod fill;
+pub(crate) mod gemm;
 mod index_errors;
+pub(crate) mod map;
 mod program;
+mod reduce;
 mod stream;
 mod strided;
 mod windows;
@@ -55,19 +58,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use self::adapter::list;
 pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
-pub(crate) use self::buffer::{Binding, GpuBuffer};
+pub(crate) use self::buffer::{Binding, GpuBuffer, GpuView, LocalTensor};
 use self::fault::Faults;
 pub(crate) use self::index_errors::INDEX_ERRORS;
 use self::index_errors::IndexErrors;
+pub(crate) use self::map::{Elements, MapParams};
 #[cfg(test)]
 pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
-    Dims, ELEMENTS, GROUP, LINES, Launch, Params, Program, kernel_sizes, params, width,
+    Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, Grid, LINES, Launch, MATH, MAX_SUM_EXP, Params,
+    Program, SUM, THREEFRY, WORKGROUP, kernel_sizes, params, width,
 };
 use self::program::{MOST_BUFFERS, Programs};
 use self::stream::CommandStream;
 pub(crate) use self::strided::{Strided, dims_of};
-pub(crate) use self::windows::Elements;
 use crate::error::{Error, Result};
 use crate::{DType, Device};
 
@@ -300,9 +304,13 @@ impl From<Gpu> for Device {
 /// Every program of this module.
 #[cfg(test)]
 pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
+    let floats = || types.iter().copied().filter(|dtype| dtype.is_float());
     [fill::program()]
         .into_iter()
         .chain(types.iter().map(|&dtype| strided::program(dtype)))
+        .chain(floats().flat_map(map::programs))
+        .chain(floats().flat_map(reduce::programs))
+        .chain(floats().flat_map(gemm::programs))
         .collect()
 }
 

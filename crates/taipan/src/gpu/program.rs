@@ -20,11 +20,33 @@ const MOST_GROUPS: usize = 65_535;
 /// The default number of invocations of a workgroup: `GROUP` of the prelude.
 pub(crate) const GROUP: usize = 256;
 
+/// Elementary functions.
+pub(crate) const MATH: &str = include_str!("wgsl/math.wgsl");
+
+/// The order of floats, as integers.
+pub(crate) const FLOAT_ORDER: &str = include_str!("wgsl/float_order.wgsl");
+
+/// Random bits.
+pub(crate) const THREEFRY: &str = include_str!("wgsl/threefry.wgsl");
+
+/// The reduction of one value per invocation of a workgroup; before it, the type of the values and
+/// the function that joins two.
+pub(crate) const WORKGROUP: &str = include_str!("wgsl/workgroup.wgsl");
+
+/// Before [`WORKGROUP`]: the sum of floats.
+pub(crate) const SUM: &str = include_str!("wgsl/sum.wgsl");
+
+/// Before [`WORKGROUP`]: the greatest pair of an order and an index.
+pub(crate) const GREATEST: &str = include_str!("wgsl/greatest.wgsl");
+
+/// Before [`WORKGROUP`]: the maximum, and the sum of exponentials relative to it.
+pub(crate) const MAX_SUM_EXP: &str = include_str!("wgsl/max_sum_exp.wgsl");
+
 /// The entry point of kernels that define `element(i)` for each `i < p.len`.
-pub(crate) const ELEMENTS: &str = include_str!("elements.wgsl");
+pub(crate) const ELEMENTS: &str = include_str!("wgsl/elements.wgsl");
 
 /// The entry point of kernels that define `line(i, local)` for each `i < p.lines`.
-pub(crate) const LINES: &str = include_str!("lines.wgsl");
+pub(crate) const LINES: &str = include_str!("wgsl/lines.wgsl");
 
 /// Invocations of a workgroup that processes one line: `WIDTH`, for short lines and for long ones.
 pub(crate) const WIDTHS: [u32; 2] = [32, 256];
@@ -48,10 +70,28 @@ pub(crate) struct Launch<'a, P> {
     pub(crate) inputs: &'a [Binding<'a>],
     /// Bound as `read_write` after the inputs.
     pub(crate) outputs: &'a [Binding<'a>],
+    pub(crate) grid: Grid,
+}
+
+/// The size of a launch.
+#[derive(Clone, Copy)]
+pub(crate) struct Grid {
     /// The number of workgroups; the kernel gets its index from `flat`.
     pub(crate) groups: usize,
     /// The approximate number of multiply-adds, or elements: it limits the size of batches.
     pub(crate) work: u64,
+}
+
+impl Grid {
+    /// For a kernel that ends with [`ELEMENTS`].
+    pub(crate) fn elements(len: usize) -> Grid {
+        Grid { groups: len.div_ceil(GROUP), work: len as u64 }
+    }
+
+    /// For a kernel that ends with [`LINES`].
+    pub(crate) fn lines(lines: usize, work: usize) -> Grid {
+        Grid { groups: lines, work: work as u64 }
+    }
 }
 
 /// Sizes as `u32`; an error for one that does not fit.
@@ -66,8 +106,8 @@ pub(crate) fn kernel_sizes<const N: usize>(
     Ok(sizes.map(|size| size as u32))
 }
 
-/// The WGSL of a kernel: plain source, and the contents of its header. Bindings are group 0,
-/// parameters `@group(1) @binding(0) var<uniform> p: Params`, the entry point is `main`.
+/// The WGSL of a kernel: plain source, and the contents of its header, which declares the parameters
+/// `p` as well. Bindings are group 0, the entry point is `main`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Program {
     pub(crate) source: Vec<Source>,
@@ -144,6 +184,7 @@ impl Program {
             let _ = writeln!(text, "const PARAMETER: f32 = {:e}f;", f32::from_bits(bits));
         }
         text += self.params;
+        text += "@group(1) @binding(0) var<uniform> p: Params;\n";
         if let Some(inputs) = self.user_inputs {
             let bindings = inputs.iter().map(|name| ("read", *name)).chain([("read_write", "y")]);
             for (i, (access, name)) in bindings.enumerate() {
@@ -152,9 +193,8 @@ impl Program {
                     "@group(0) @binding({i}) var<storage, {access}> {name}: array<Elem>;"
                 );
             }
-            text += "@group(1) @binding(0) var<uniform> p: Params;\n";
         }
-        text += include_str!("prelude.wgsl");
+        text += include_str!("wgsl/prelude.wgsl");
         for Source(source) in &self.source {
             text += source;
         }
@@ -290,7 +330,7 @@ impl Programs {
 impl Gpu {
     /// Add the launch of a kernel to the command stream.
     pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
-        let Launch { name, program, params, inputs, outputs, groups, work } = launch;
+        let Launch { name, program, params, inputs, outputs, grid: Grid { groups, work } } = launch;
         self.check(name)?;
         if groups == 0 {
             return Ok(());

@@ -1,9 +1,8 @@
 //! Copies between tensors with different strides.
 
-use super::{Dims, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, kernel_sizes, lock, params};
+use super::{Dims, ELEMENTS, Gpu, GpuView, Grid, Launch, Program, kernel_sizes, lock, params};
 use crate::DType;
 use crate::error::Result;
-use crate::kernel::View;
 
 /// `y[to + Σ i·stride of y] = x[from + Σ i·stride of x]` for all indices within `dims`.
 pub(crate) struct Strided {
@@ -16,15 +15,19 @@ pub(crate) struct Strided {
 params! { struct StridedParams { dims: Dims, rank: u32, len: u32, from_x: u32, to_y: u32 } }
 
 pub(crate) fn program(elem: DType) -> Program {
-    Program::new::<StridedParams>(&[include_str!("strided.wgsl"), ELEMENTS], &[("Elem", elem)], &[])
+    Program::new::<StridedParams>(
+        &[include_str!("wgsl/strided.wgsl"), ELEMENTS],
+        &[("Elem", elem)],
+        &[],
+    )
 }
 
 impl Gpu {
     pub(crate) fn copy(
         &self,
         op: &'static str,
-        x: &View<&GpuBuffer>,
-        y: &View<&GpuBuffer>,
+        x: &GpuView,
+        y: &GpuView,
         copy: Strided,
     ) -> Result<()> {
         let len: usize = copy.dims.iter().map(|dim| dim[0]).product();
@@ -46,10 +49,9 @@ impl Gpu {
             name: op,
             program: program(y.spec.dtype()),
             params: StridedParams { dims, rank, len, from_x, to_y },
-            inputs: &[x.data.all()],
-            outputs: &[y.data.all()],
-            groups: (len as usize).div_ceil(GROUP),
-            work: len as u64,
+            inputs: &[x.all()],
+            outputs: &[y.all()],
+            grid: Grid::elements(len as usize),
         })
     }
 }

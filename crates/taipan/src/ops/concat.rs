@@ -81,13 +81,13 @@ impl Kernel for Concat {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let split = DimSplit::new(outputs[0].spec.shape(), self.0);
+    fn gpu(&self, io: GpuIo) -> Result<()> {
+        let split = DimSplit::new(io.outputs[0].spec.shape(), self.0);
         let mut start = 0;
-        for input in inputs {
+        for input in io.inputs {
             let range = start..start + input.spec.shape()[self.0];
             start = range.end;
-            split.put_on_gpu(self.name(), gpu, input, range, &outputs[0])?;
+            split.put_on_gpu(io, input, range)?;
         }
         Ok(())
     }

@@ -1,4 +1,6 @@
-//! The operations, one idea per file: public function, shape checks, gradient, kernels.
+//! The operations, one idea per file or folder: public function, shape checks, gradient, kernels.
+//! In a folder, `mod.rs` has what concerns both devices; of large ones, `cpu.rs` and `gpu.rs` have
+//! the kernels.
 
 pub(crate) mod binary;
 pub(crate) mod cast;
@@ -6,14 +8,15 @@ pub(crate) mod concat;
 pub(crate) mod conv1d;
 pub(crate) mod cross_entropy;
 pub(crate) mod embedding;
-pub(crate) mod function;
 pub(crate) mod gated;
 pub(crate) mod linear;
+pub(crate) mod linear_cross_entropy;
 pub(crate) mod matmul;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
 pub(crate) mod rms_norm;
 pub(crate) mod sample;
+pub(crate) mod scale;
 pub(crate) mod scan;
 pub(crate) mod slice;
 pub(crate) mod softmax;
@@ -26,15 +29,14 @@ pub(crate) mod unary;
 pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
     let floats: Vec<_> = types.iter().copied().filter(|dtype| dtype.is_float()).collect();
     let of_floats = [
-        unary::programs,
         binary::programs,
         reduce::programs,
         softmax::programs,
         topk::programs,
         sample::programs,
+        scale::programs,
         embedding::programs,
         cross_entropy::programs,
-        linear::variant::programs,
         scan::programs,
         conv1d::programs,
         rms_norm::programs,

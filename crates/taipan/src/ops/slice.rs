@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one};
+use crate::gpu::{GpuView, Strided};
+use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -37,10 +37,21 @@ impl Op for Slice {
 
     /// `dy` inside the range, zero outside.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        let Slice { dim, range } = self;
-        let len = saved.specs[0].shape()[*dim];
-        let kernel = SliceGrad { dim: *dim, range: range.clone(), len };
-        Ok(vec![Some(run_one(&kernel, &[&dys[0]])?)])
+        let whole = saved.specs[0].clone();
+        let split = DimSplit::new(whole.shape(), self.dim);
+        let cpu = |CpuIo { inputs, outputs }: CpuIo| {
+            with_dtype!(inputs[0].spec.dtype(), T: Element => {
+                let out = outputs[0].as_mut_slice::<T>();
+                out.fill(T::of_f64(0.0));
+                split.put(inputs[0].as_slice::<T>(), self.range.clone(), out)
+            });
+            Ok(())
+        };
+        let gpu = |io: GpuIo| {
+            io.gpu.fill(io.op, io.outputs[0].data, 0)?;
+            split.put_on_gpu(io, &io.inputs[0], self.range.clone())
+        };
+        Ok(vec![Some(compute_one((self.name(), "backward"), &[&dys[0]], whole, cpu, gpu)?)])
     }
 }
 
@@ -71,50 +82,11 @@ impl Kernel for Slice {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
         let split = DimSplit::new(inputs[0].spec.shape(), self.dim);
         let (len, from) = (self.range.len() * split.inner, self.range.start * split.inner);
         let dims = vec![[split.outer, split.run, len], [len, 1, 1]];
         gpu.copy(self.name(), &inputs[0], &outputs[0], Strided { dims, from, to: 0 })
-    }
-}
-
-/// `dy` at `range` along `dim` of a tensor of size `len` there; zero elsewhere.
-struct SliceGrad {
-    dim: usize,
-    range: Range<usize>,
-    len: usize,
-}
-
-impl Kernel for SliceGrad {
-    fn name(&self) -> &'static str {
-        "slice"
-    }
-
-    fn role(&self) -> &'static str {
-        "backward"
-    }
-
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let mut shape = inputs[0].shape().to_vec();
-        shape[self.dim] = self.len;
-        Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
-    }
-
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let split = DimSplit::new(outputs[0].spec.shape(), self.dim);
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            let out = outputs[0].as_mut_slice::<T>();
-            out.fill(T::of_f64(0.0));
-            split.put(inputs[0].as_slice::<T>(), self.range.clone(), out)
-        });
-        Ok(())
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        gpu.fill(self.name(), outputs[0].data, 0)?;
-        let split = DimSplit::new(outputs[0].spec.shape(), self.dim);
-        split.put_on_gpu(self.name(), gpu, &inputs[0], self.range.clone(), &outputs[0])
     }
 }
 
@@ -152,17 +124,10 @@ impl DimSplit {
         }
     }
 
-    /// [`put`](DimSplit::put) on a GPU.
-    pub(super) fn put_on_gpu(
-        &self,
-        op: &'static str,
-        gpu: &Gpu,
-        slice: &View<&GpuBuffer>,
-        range: Range<usize>,
-        whole: &View<&GpuBuffer>,
-    ) -> Result<()> {
+    /// [`put`](DimSplit::put) on a GPU, to the first output.
+    pub(super) fn put_on_gpu(&self, io: GpuIo, slice: &GpuView, range: Range<usize>) -> Result<()> {
         let (len, to) = (range.len() * self.inner, range.start * self.inner);
         let dims = vec![[self.outer, len, self.run], [len, 1, 1]];
-        gpu.copy(op, slice, whole, Strided { dims, from: 0, to })
+        io.gpu.copy(io.op, slice, &io.outputs[0], Strided { dims, from: 0, to })
     }
 }

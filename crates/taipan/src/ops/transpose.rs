@@ -106,7 +106,7 @@ impl Kernel for Permute {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
         let (from, to) = (strides(inputs[0].spec.shape()), strides(outputs[0].spec.shape()));
         let shape = outputs[0].spec.shape();
         let dims =

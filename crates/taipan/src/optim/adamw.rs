@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::autograd::Grads;
 use crate::error::{Error, Result, ensure};
-use crate::kernel::{run_one, update};
+use crate::kernel::run_one;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 use crate::{DType, Device};
@@ -189,12 +189,12 @@ impl AdamW {
             LossScale::Dynamic { growth_interval, .. } => Some(growth_interval),
         };
         let decide = Decide { max_norm, beta1, beta2, growth_interval };
-        update(&decide, &[&sums], &mut [&mut self.counters, &mut self.loss_scale, &mut self.plan])?;
+        decide.run(&sums, [&mut self.counters, &mut self.loss_scale, &mut self.plan])?;
         let rates = |slot: &Slot| {
             let lr = lr * slot.group.lr_scale;
             GroupRates { lr, decay: lr * slot.group.weight_decay }
         };
-        let kernel =
+        let update =
             AdamWUpdate { beta1, beta2, eps, rates: self.slots.iter().map(rates).collect() };
         let mut targets = Vec::with_capacity(4 * parameters.len());
         for (slot, parameter) in self.slots.iter_mut().zip(parameters) {
@@ -202,7 +202,7 @@ impl AdamW {
             targets.extend(&mut slot.master);
         }
         let inputs: Vec<&Tensor> = [&self.plan].into_iter().chain(grads).collect();
-        update(&kernel, &inputs, &mut targets)
+        update.run(&inputs, &mut targets)
     }
 
     /// The upstream gradient for [`Tensor::backward_from`] of a loss: the loss scale, a tensor of

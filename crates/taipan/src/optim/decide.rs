@@ -1,10 +1,11 @@
 //! Decides on the device, from the norm of the gradients, whether a step is applied, and how.
 
-use crate::cpu::fold;
+use crate::cpu::reduce::sum;
 use crate::dtype::{Element, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Launch, Program, params};
-use crate::kernel::{CpuIo, GpuIo, Update};
+use crate::gpu::{GROUP, Grid, LINES, MATH, Program, SUM, WORKGROUP, params};
+use crate::kernel::{CpuIo, GpuIo, update};
+use crate::tensor::Tensor;
 use crate::{DType, Device};
 
 /// The words of the counters, a `u32` tensor: the history of the optimiser.
@@ -67,52 +68,38 @@ fn max_finite_norm(scale: DType) -> f64 {
     if scale == DType::F64 { f64::MAX.sqrt() } else { (f32::MAX as f64).sqrt() }
 }
 
-impl Update for Decide {
-    fn name(&self) -> &'static str {
-        "adamw"
-    }
-
-    /// `sums`; `counters`, `scale` and `plan`.
-    fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
-        let [counters, scale, plan] = targets else { unreachable!("three targets") };
-        let (counters, plan) = (counters.as_mut_slice::<u32>(), plan.as_mut_slice::<f64>());
-        with_dtype!(scale.spec.dtype(), T: Float => {
-            let scale = &mut scale.as_mut_slice::<T>()[0];
-            let norm = fold::sum(inputs[0].as_slice::<f64>()).sqrt() / scale.to_f64();
-            let norm = if norm > max_finite_norm(T::DTYPE) { f64::INFINITY } else { norm };
-            *scale = T::of_f64(self.decide(norm, scale.to_f64(), counters, plan));
-        });
-        Ok(())
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
-        let [counters, scale, plan] = targets else { unreachable!("three targets") };
-        let sums = &inputs[0];
+impl Decide {
+    /// Change the optimiser's `counters`, `scale` and `plan`, given the sums of squares.
+    pub(super) fn run(&self, sums: &Tensor, mut targets: [&mut Tensor; 3]) -> Result<()> {
+        let cpu = |CpuIo { inputs, outputs: targets }: CpuIo| {
+            let [counters, scale, plan] = targets else { unreachable!("three targets") };
+            let (counters, plan) = (counters.as_mut_slice::<u32>(), plan.as_mut_slice::<f64>());
+            with_dtype!(scale.spec.dtype(), T: Float => {
+                let scale = &mut scale.as_mut_slice::<T>()[0];
+                let norm = sum(inputs[0].as_slice::<f64>()).sqrt() / scale.to_f64();
+                let norm = if norm > max_finite_norm(T::DTYPE) { f64::INFINITY } else { norm };
+                *scale = T::of_f64(self.decide(norm, scale.to_f64(), counters, plan));
+            });
+            Ok(())
+        };
         // β = 0 has no logarithm; 1 − e⁻¹⁰⁰ is 1, too.
         let ln = |beta: f64| beta.ln().max(-100.0) as f32;
-        gpu.launch(Launch {
-            name: self.name(),
-            program: program(),
-            params: DecideParams {
-                len: sums.spec.len() as u32,
-                growth_interval: self.growth_interval.unwrap_or(0),
-                max_norm: self.max_norm.map_or(f32::MAX, |norm| norm as f32),
-                norm_eps: NORM_EPS as f32,
-                max_finite_norm: max_finite_norm(DType::F32) as f32,
-                min_loss_scale: MIN_LOSS_SCALE as f32,
-                max_loss_scale: MAX_LOSS_SCALE as f32,
-                ln_beta1: ln(self.beta1),
-                ln_beta2: ln(self.beta2),
-            },
-            inputs: &[sums.data.all()],
-            outputs: &[counters.data.all(), scale.data.all(), plan.data.all()],
-            groups: 1,
-            work: sums.spec.len() as u64,
-        })
+        let params = DecideParams {
+            lines: 1,
+            len: sums.len() as u32,
+            growth_interval: self.growth_interval.unwrap_or(0),
+            max_norm: self.max_norm.map_or(f32::MAX, |norm| norm as f32),
+            norm_eps: NORM_EPS as f32,
+            max_finite_norm: max_finite_norm(DType::F32) as f32,
+            min_loss_scale: MIN_LOSS_SCALE as f32,
+            max_loss_scale: MAX_LOSS_SCALE as f32,
+            ln_beta1: ln(self.beta1),
+            ln_beta2: ln(self.beta2),
+        };
+        let gpu = |io: GpuIo| io.launch(program(), params, Grid::lines(1, sums.len()));
+        update(("adamw", ""), &[sums], &mut targets, cpu, gpu)
     }
-}
 
-impl Decide {
     /// The next loss scale.
     fn decide(&self, norm: f64, scale: f64, counters: &mut [u32], plan: &mut [f64]) -> f64 {
         let mut next = scale;
@@ -142,6 +129,7 @@ impl Decide {
 
 params! {
     struct DecideParams {
+        lines: u32,
         len: u32,
         growth_interval: u32,
         max_norm: f32,
@@ -155,11 +143,9 @@ params! {
 }
 
 pub(super) fn program() -> Program {
-    Program::new::<DecideParams>(
-        &[include_str!("../gpu/math.wgsl"), include_str!("plan.wgsl"), include_str!("decide.wgsl")],
-        &[],
-        &[],
-    )
+    let (plan, kernel) = (include_str!("plan.wgsl"), include_str!("decide.wgsl"));
+    let source = [MATH, plan, SUM, WORKGROUP, kernel, LINES];
+    Program::new::<DecideParams>(&source, &[], &[("WIDTH", GROUP as u32)])
 }
 
 /// The counters before the first step, at this loss scale.

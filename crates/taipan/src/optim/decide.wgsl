@@ -4,7 +4,6 @@
 @group(0) @binding(1) var<storage, read_write> counters: array<u32>;
 @group(0) @binding(2) var<storage, read_write> scale: array<f32>;
 @group(0) @binding(3) var<storage, read_write> plan: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 // The words of the counters: see decide.rs.
 const STEPS = 0u;
@@ -16,28 +15,19 @@ const NORM = 4u;
 // Sums that an invocation adds up at a time: sums in two levels have a smaller error.
 const RUN = 32u;
 
-var<workgroup> partial: array<f32, GROUP>;
-
-@compute @workgroup_size(GROUP)
-fn main(@builtin(local_invocation_index) local: u32) {
+fn line(i: u32, local: u32) {
     var sum = 0.0;
-    for (var start = 0u; start < p.len; start += RUN * GROUP) {
+    for (var start = 0u; start < p.len; start += RUN * WIDTH) {
         var run = 0.0;
-        let end = min(start + RUN * GROUP, p.len);
-        for (var j = start + local; j < end; j += GROUP) {
+        let end = min(start + RUN * WIDTH, p.len);
+        for (var j = start + local; j < end; j += WIDTH) {
             run += sums[j];
         }
         sum += run;
     }
-    partial[local] = sum;
-    for (var half = GROUP / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if local < half {
-            partial[local] += partial[local + half];
-        }
-    }
+    sum = workgroup_join(sum, local);
     if local == 0u {
-        decide(partial[0]);
+        decide(sum);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Sums of squares of many tensors, in blocks.
 
-use crate::cpu::fold::{LANES, join};
-use crate::cpu::isa::{Isa, vectorized};
+use crate::cpu::isa::vectorized;
 use crate::cpu::math::Math;
+use crate::cpu::reduce::{by_lanes, join};
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{GROUP, LINES, Launch, Program, params};
+use crate::gpu::{GROUP, Grid, LINES, Launch, Program, SUM, WORKGROUP, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::{DType, Device};
@@ -61,7 +61,7 @@ impl Kernel for SquareSums {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
+    fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
         let mut first = 0;
         for x in inputs {
             let dtype = x.spec.dtype();
@@ -75,10 +75,9 @@ impl Kernel for SquareSums {
                         len: elements.len() as u32,
                         first: first as u32,
                     },
-                    inputs: &[x.data.all().window(elements.clone(), dtype.size())],
-                    outputs: &[outputs[0].data.all()],
-                    groups: window.len(),
-                    work: elements.len() as u64,
+                    inputs: &[x.all().window(elements.clone(), dtype.size())],
+                    outputs: &[outputs[0].all()],
+                    grid: Grid::lines(window.len(), elements.len()),
                 })?;
                 first += window.len();
             }
@@ -96,29 +95,18 @@ fn square_sums<T: Float>(x: &[T], sums: &mut [f64]) {
 
 vectorized! {
     fn square_sum<I: Isa, A: Real>(x: &[A]) -> f64 {
-        let mut lanes = [0f64; LANES];
-        let (chunks, rest) = x.as_chunks::<LANES>();
-        for chunk in chunks {
-            lanes = std::array::from_fn(|i| add_square::<I, A>(chunk[i], lanes[i]));
-        }
-        for (lane, x) in lanes.iter_mut().zip(rest) {
-            *lane = add_square::<I, A>(*x, *lane);
-        }
-        join(lanes)
+        join(by_lanes(x, 0f64, |sum, x| {
+            let x = x.to_f64();
+            x.fma::<I>(x, sum)
+        }))
     }
-}
-
-#[inline(always)]
-fn add_square<I: Isa, A: Real>(x: A, sum: f64) -> f64 {
-    let x = x.to_f64();
-    x.fma::<I>(x, sum)
 }
 
 params! { struct SquareSumsParams { lines: u32, len: u32, first: u32 } }
 
 fn program(elem: DType) -> Program {
     Program::new::<SquareSumsParams>(
-        &[include_str!("square_sums.wgsl"), LINES],
+        &[SUM, WORKGROUP, include_str!("square_sums.wgsl"), LINES],
         &[("Elem", elem)],
         &[("WIDTH", GROUP as u32), ("BLOCK", GPU_BLOCK as u32)],
     )

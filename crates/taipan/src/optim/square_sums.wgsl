@@ -2,9 +2,6 @@
 // One workgroup per block.
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read_write> sums: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
-
-var<workgroup> partial: array<f32, WIDTH>;
 
 fn line(i: u32, local: u32) {
     let start = i * BLOCK;
@@ -14,14 +11,8 @@ fn line(i: u32, local: u32) {
         let here = f32(x[j]);
         sum = fma(here, here, sum);
     }
-    partial[local] = sum;
-    for (var half = WIDTH / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if local < half {
-            partial[local] += partial[local + half];
-        }
-    }
+    sum = workgroup_join(sum, local);
     if local == 0u {
-        sums[p.first + i] = partial[0];
+        sums[p.first + i] = sum;
     }
 }

@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use crate::DType;
-use crate::cpu::CpuBuffer;
+use crate::cpu::CpuViewMut;
 use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Binding, ELEMENTS, GROUP, GpuBuffer, Launch, Program, params};
-use crate::kernel::{CpuIo, GpuIo, Update, View};
+use crate::gpu::{Binding, ELEMENTS, GpuView, Grid, Launch, Program, params};
+use crate::kernel::{CpuIo, GpuIo, update};
+use crate::tensor::Tensor;
 
 use super::decide::plan;
 
@@ -46,12 +47,12 @@ pub(super) fn has_master(parameter: DType) -> bool {
     parameter != parameter.wider()
 }
 
-impl Update for AdamWUpdate {
-    fn name(&self) -> &'static str {
-        "adamw"
+impl AdamWUpdate {
+    /// Change the targets of each parameter, given the plan and the gradients.
+    pub(super) fn run(&self, inputs: &[&Tensor], targets: &mut [&mut Tensor]) -> Result<()> {
+        update(("adamw", ""), inputs, targets, |io| self.cpu(io), |io| self.gpu(io))
     }
 
-    /// The plan and the gradients; the targets of each parameter.
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
         let (plan, grads) = (inputs[0].as_slice::<f64>(), &inputs[1..]);
         if plan[plan::APPLY] == 0.0 {
@@ -77,7 +78,7 @@ impl Update for AdamWUpdate {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
+    fn gpu(&self, GpuIo { op, gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
         let (plan, grads) = (&inputs[0], &inputs[1..]);
         let mut left = targets;
         for (rates, grad) in self.rates.iter().zip(grads) {
@@ -88,7 +89,7 @@ impl Update for AdamWUpdate {
                 let outputs: Vec<_> =
                     own.iter().map(|target| bind_window(target, &window)).collect();
                 gpu.launch(Launch {
-                    name: self.name(),
+                    name: op,
                     program: program(grad.spec.dtype(), dtype),
                     params: AdamWParams {
                         len: window.len() as u32,
@@ -100,10 +101,9 @@ impl Update for AdamWUpdate {
                         gain2: (1.0 - self.beta2) as f32,
                         eps: self.eps as f32,
                     },
-                    inputs: &[plan.data.all(), bind_window(grad, &window)],
+                    inputs: &[plan.all(), bind_window(grad, &window)],
                     outputs: &outputs,
-                    groups: window.len().div_ceil(GROUP),
-                    work: window.len() as u64,
+                    grid: Grid::elements(window.len()),
                 })?;
             }
         }
@@ -111,8 +111,8 @@ impl Update for AdamWUpdate {
     }
 }
 
-fn bind_window<'a>(view: &View<'a, &'a GpuBuffer>, window: &Range<usize>) -> Binding<'a> {
-    view.data.all().window(window.clone(), view.spec.dtype().size())
+fn bind_window<'a>(view: &GpuView<'a>, window: &Range<usize>) -> Binding<'a> {
+    view.all().window(window.clone(), view.spec.dtype().size())
 }
 
 impl AdamWUpdate {
@@ -154,7 +154,7 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
     tasks: &mut Vec<UpdateTask<'a>>,
     coefficients: Coefficients<T::Acc>,
     grad: &'a [G],
-    targets: &'a mut [View<&mut CpuBuffer>],
+    targets: &'a mut [CpuViewMut],
 ) {
     let [m, v, parameter, master @ ..] = targets else { unreachable!("three targets or four") };
     let mut masters = master.first_mut().map(|master| master.as_mut_slice().chunks_mut(GRAIN));

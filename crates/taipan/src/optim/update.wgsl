@@ -4,7 +4,6 @@
 @group(0) @binding(1) var<storage, read> grad: array<Grad>;
 @group(0) @binding(2) var<storage, read_write> m: array<f32>;
 @group(0) @binding(3) var<storage, read_write> v: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn updated(i: u32, theta: f32) -> f32 {
     let g = plan[FACTOR] * f32(grad[i]);

@@ -58,6 +58,14 @@ impl Tensor {
         Tensor { spec, storage, edge: None }
     }
 
+    /// Whether other tensors have the same memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        match &self.storage {
+            Storage::Cpu(data) => Arc::strong_count(data) > 1,
+            Storage::Gpu(data) => Arc::strong_count(data) > 1,
+        }
+    }
+
     /// A tensor of the given shape, filled row by row from `data`.
     pub fn new<T: Element>(data: &[T], shape: &[usize], device: &Device) -> Result<Tensor> {
         const OP: &str = "tensor";

@@ -1,6 +1,6 @@
 //! The matrix product, with a fused prologue and epilogue.
 //!
-//! `out = finish(left · right)`. An operand is read through a [`Source`], line by line, while it
+//! `out = finish(left·right)`. An operand is read through a [`Source`], line by line, while it
 //! is packed for the inner kernel: conversions, transposes and element-wise factors need no extra
 //! pass. `finish` is called for ranges of columns of each row once these are complete and still in
 //! cache: bias and activation need no extra pass either.
@@ -21,11 +21,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use self::micro::{LANES_MAX, Micro, TILE_MAX};
-use crate::cpu::CpuBuffer;
 use crate::cpu::isa::{Level, vectorized};
 use crate::cpu::prefetch::prefetch;
+use crate::cpu::{CpuBuffer, CpuView};
 use crate::dtype::{Float, Real, widened};
 use crate::error::Result;
+use crate::product::{Layout, Product, Side};
 
 /// Where an operand's elements come from.
 pub(crate) trait Source<A>: Sync {
@@ -39,6 +40,13 @@ pub(crate) struct Dense<'a, T> {
     pub(crate) data: &'a [T],
     /// Elements from one line to the next.
     pub(crate) stride: usize,
+}
+
+impl<'a, T: Float> Dense<'a, T> {
+    /// The rows of a tensor.
+    pub(crate) fn of(view: &CpuView<'a>) -> Dense<'a, T> {
+        Dense { data: view.as_slice(), stride: view.spec.shape().last().copied().unwrap_or(1) }
+    }
 }
 
 impl<T: Float> Source<T::Acc> for Dense<'_, T> {
@@ -56,43 +64,137 @@ pub(crate) fn prefetch_lines<T>(data: &[T], start: usize, stride: usize, len: us
     prefetch(data.get(ahead..ahead + len).unwrap_or_default());
 }
 
-/// One side of a product. Its *lanes* are the rows of the left side or the columns of the right
-/// one; its *depth* is the dimension that is summed over.
-#[derive(Clone, Copy)]
-pub(crate) struct Operand<'a, A> {
-    pub(crate) source: &'a dyn Source<A>,
-    pub(crate) lines: Lines,
-}
-
-/// What a line of a source is.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Lines {
-    /// One lane, along the depth: `left` stored as `[m, k]`, `right` as `[n, k]`.
-    Lanes,
-    /// One step of the depth, along the lanes: `left` stored as `[k, m]`, `right` as `[k, n]`.
-    Depth,
-}
-
-/// `[m, k] · [k, n]`.
-#[derive(Clone, Copy)]
-pub(crate) struct Product<'a, A> {
-    pub(crate) m: usize,
-    pub(crate) n: usize,
-    pub(crate) k: usize,
-    pub(crate) left: Operand<'a, A>,
-    pub(crate) right: Operand<'a, A>,
-}
-
 /// The epilogue, called for complete columns of a row: `finish(row_data, columns, sums)` may change
 /// the sums, which are then stored, and the data of the row.
 pub(crate) type Finish<'a, A, X> = &'a (dyn Fn(&mut X, Range<usize>, &mut [A]) + Sync);
 
-/// The side whose lanes are also summed over the depth, and the output, one sum per lane. This
-/// needs no extra pass.
-pub(crate) enum LaneSums<'a, A> {
-    None,
-    Left(&'a mut [A]),
-    Right(&'a mut [A]),
+/// A product and its operands. The lines of a source are the rows of what is stored, those of one
+/// entry after those of the other.
+pub(crate) struct Gemm<'a, A> {
+    pub(crate) product: Product,
+    pub(crate) left: &'a dyn Source<A>,
+    pub(crate) right: &'a dyn Source<A>,
+}
+
+/// One sum over `k` for each row of the left side, or each column of the right one, of all entries.
+/// This needs no extra pass.
+type LaneSums<'a, A> = Option<(Side, &'a mut [A])>;
+
+impl<A: Real> Gemm<'_, A> {
+    /// `out = left·right`, `[entries, m, n]`
+    pub(crate) fn store<T: Float<Acc = A>>(&self, out: &mut [T]) -> Result<()> {
+        self.run(out, &mut self.no_row_data(), &|_, _, _| {}, None)
+    }
+
+    /// [`store`](Gemm::store), and the sums over `k` of one side: of each row of the left one,
+    /// `[entries, m]`, or of each column of the right one, `[entries, n]`.
+    pub(crate) fn store_and_sum<T: Float<Acc = A>>(
+        &self,
+        out: &mut [T],
+        side: Side,
+        sums: &mut [A],
+    ) -> Result<()> {
+        self.run(out, &mut self.no_row_data(), &|_, _, _| {}, Some((side, sums)))
+    }
+
+    /// `out = finish(left·right)`, with one `row_data` for each row of `out`.
+    pub(crate) fn store_finished<T: Float<Acc = A>, X: Send>(
+        &self,
+        out: &mut [T],
+        row_data: &mut [X],
+        finish: Finish<A, X>,
+    ) -> Result<()> {
+        self.run(out, row_data, finish, None)
+    }
+
+    fn no_row_data(&self) -> Vec<()> {
+        vec![(); self.product.entries * self.product.m]
+    }
+
+    fn run<T: Float<Acc = A>, X: Send>(
+        &self,
+        out: &mut [T],
+        row_data: &mut [X],
+        finish: Finish<A, X>,
+        mut lane_sums: LaneSums<A>,
+    ) -> Result<()> {
+        let Product { entries, m, n, k, .. } = self.product;
+        let rows = entries * m;
+        assert!(out.len() == rows * n && row_data.len() == rows, "gemm: outputs of another size");
+        if let Some((_, sums)) = &mut lane_sums {
+            sums.fill(A::ZERO);
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        let mut lane_sums =
+            lane_sums.map(|(side, sums)| (side, sums.chunks_mut(sums.len() / entries)));
+        let mut next_sums =
+            || lane_sums.as_mut().and_then(|(side, sums)| Some((*side, sums.next()?)));
+        let tasks: Vec<_> = out
+            .chunks_mut(m * n)
+            .zip(row_data.chunks_mut(m))
+            .map(|(out, row_data)| (out, row_data, next_sums()))
+            .collect();
+        let micro = A::micro(Level::current());
+        let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
+        tasks.into_par_iter().enumerate().with_min_len(min_len(threads_for(work))).try_for_each(
+            |(entry, (out, row_data, sums))| {
+                self.entry(entry).store(&micro, out, row_data, finish, sums)
+            },
+        )
+    }
+
+    fn entry(&self, entry: usize) -> Entry<'_, A> {
+        let Product { m, n, k, left, right, .. } = self.product;
+        let operand = |source, side, layout, [rows, columns]: [usize; 2]| {
+            let lines = if layout == Layout::RowMajor { rows } else { columns };
+            Operand { source, side, layout, first_line: entry * lines }
+        };
+        Entry {
+            m,
+            n,
+            k,
+            left: operand(self.left, Side::Left, left, [m, k]),
+            right: operand(self.right, Side::Right, right, [k, n]),
+        }
+    }
+}
+
+/// One side of a product. Its *lanes* are the rows of the left side or the columns of the right
+/// one; its *depth* is the dimension that is summed over.
+#[derive(Clone, Copy)]
+struct Operand<'a, A> {
+    source: &'a dyn Source<A>,
+    side: Side,
+    layout: Layout,
+    first_line: usize,
+}
+
+impl<'a, A> Operand<'a, A> {
+    /// Whether a line is a lane, along the depth; otherwise it is a step of the depth, along the
+    /// lanes.
+    fn lines_are_lanes(&self) -> bool {
+        (self.side == Side::Left) == (self.layout == Layout::RowMajor)
+    }
+
+    /// See [`Source::read`].
+    fn read<'b>(&self, line: usize, from: usize, buffer: &'b mut [A]) -> &'b [A]
+    where
+        'a: 'b,
+    {
+        self.source.read(self.first_line + line, from, buffer)
+    }
+}
+
+/// The product of one entry.
+#[derive(Clone, Copy)]
+struct Entry<'a, A> {
+    m: usize,
+    n: usize,
+    k: usize,
+    left: Operand<'a, A>,
+    right: Operand<'a, A>,
 }
 
 /// Depth of a block: long enough for the sums to be loaded and stored rarely.
@@ -106,75 +208,61 @@ const GROUP: usize = 512;
 /// Side of the block of sums, if the output cannot hold them itself.
 const SUMS: usize = 1024;
 
-/// `out = finish(product)`, `[m, n]`, with one `row_data` per row.
-pub(crate) fn gemm<T: Float, X: Send>(
-    product: &Product<T::Acc>,
-    out: &mut [T],
-    row_data: &mut [X],
-    finish: Finish<T::Acc, X>,
-    lane_sums: LaneSums<T::Acc>,
-) -> Result<()> {
-    let micro = T::Acc::micro(Level::current());
-    gemm_with(&micro, product, out, row_data, finish, lane_sums)
-}
-
 /// Types the inner kernel exists for.
 pub(crate) trait Tiled: Sized {
     /// The kernel for an instruction set.
     fn micro(level: Level) -> Micro<Self>;
 }
 
-fn gemm_with<T: Float, X: Send>(
-    micro: &Micro<T::Acc>,
-    product: &Product<T::Acc>,
-    out: &mut [T],
-    row_data: &mut [X],
-    finish: Finish<T::Acc, X>,
-    lane_sums: LaneSums<T::Acc>,
-) -> Result<()> {
-    let Product { m, n, .. } = *product;
-    assert!(out.len() == m * n && row_data.len() == m, "gemm: outputs of another size");
-    let (mut left_sums, mut right_sums) = match lane_sums {
-        LaneSums::None if thin::is_thin(product) => {
-            return thin::thin(product, out, row_data, finish);
+impl<A: Real> Entry<'_, A> {
+    /// `out = finish(left·right)`, `[m, n]`; lane sums are added to those given.
+    fn store<T: Float<Acc = A>, X: Send>(
+        &self,
+        micro: &Micro<A>,
+        out: &mut [T],
+        row_data: &mut [X],
+        finish: Finish<A, X>,
+        lane_sums: LaneSums<A>,
+    ) -> Result<()> {
+        let Entry { m, n, .. } = *self;
+        let (mut left_sums, mut right_sums) = match lane_sums {
+            None if thin::is_thin(self) => return thin::thin(self, out, row_data, finish),
+            None => (None, None),
+            Some((Side::Left, sums)) => (Some(sums), None),
+            Some((Side::Right, sums)) => (None, Some(sums)),
+        };
+        if let Some(sums) = T::as_acc_mut(out) {
+            let block =
+                Block { micro, product: self, rows: 0..m, columns: 0..n, left_sums, right_sums };
+            return block.run(sums, row_data, finish);
         }
-        LaneSums::None => (None, None),
-        LaneSums::Left(sums) => (Some(sums), None),
-        LaneSums::Right(sums) => (None, Some(sums)),
-    };
-    for sums in left_sums.iter_mut().chain(&mut right_sums) {
-        sums.fill(T::Acc::ZERO);
-    }
-    if let Some(sums) = T::as_acc_mut(out) {
-        let block = Block { micro, product, rows: 0..m, columns: 0..n, left_sums, right_sums };
-        return block.run(sums, row_data, finish);
-    }
-    // Sums of f16 and bf16 are f32: compute a block of them at a time.
-    let mut sums = CpuBuffer::scratch("gemm", SUMS.min(m) * SUMS.min(n) * size_of::<T::Acc>())?;
-    for rows in blocks(0..m, SUMS) {
-        for columns in blocks(0..n, SUMS) {
-            let sums = &mut sums.as_mut_slice::<T::Acc>()[..rows.len() * columns.len()];
-            let mut row_data: Vec<(&mut X, &mut [T])> = row_data[rows.clone()]
-                .iter_mut()
-                .zip(out[rows.start * n..].chunks_mut(n))
-                .collect();
-            let finish =
-                |(x, out): &mut (&mut X, &mut [T]), columns: Range<usize>, sums: &mut _| {
-                    finish(x, columns.clone(), sums);
-                    T::narrow(sums, &mut out[columns]);
+        // Sums of f16 and bf16 are f32: compute a block of them at a time.
+        let mut sums = CpuBuffer::scratch("gemm", SUMS.min(m) * SUMS.min(n) * size_of::<A>())?;
+        for rows in blocks(0..m, SUMS) {
+            for columns in blocks(0..n, SUMS) {
+                let sums = &mut sums.as_mut_slice::<A>()[..rows.len() * columns.len()];
+                let mut row_data: Vec<(&mut X, &mut [T])> = row_data[rows.clone()]
+                    .iter_mut()
+                    .zip(out[rows.start * n..].chunks_mut(n))
+                    .collect();
+                let finish =
+                    |(x, out): &mut (&mut X, &mut [T]), columns: Range<usize>, sums: &mut _| {
+                        finish(x, columns.clone(), sums);
+                        T::narrow(sums, &mut out[columns]);
+                    };
+                let block = Block {
+                    micro,
+                    product: self,
+                    left_sums: left_sums.as_deref_mut().filter(|_| columns.start == 0),
+                    right_sums: right_sums.as_deref_mut().filter(|_| rows.start == 0),
+                    rows: rows.clone(),
+                    columns,
                 };
-            let block = Block {
-                micro,
-                product,
-                left_sums: left_sums.as_deref_mut().filter(|_| columns.start == 0),
-                right_sums: right_sums.as_deref_mut().filter(|_| rows.start == 0),
-                rows: rows.clone(),
-                columns,
-            };
-            block.run(sums, &mut row_data, &finish)?;
+                block.run(sums, &mut row_data, &finish)?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// `range` in blocks of at most `len`.
@@ -189,7 +277,7 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
 }
 
 /// The number of threads for a product of this size. Does not change its result.
-pub(crate) fn threads_for(multiply_adds: usize) -> usize {
+fn threads_for(multiply_adds: usize) -> usize {
     match multiply_adds {
         0..1_000_000 => 1,
         _ => rayon::current_num_threads(),
@@ -199,7 +287,7 @@ pub(crate) fn threads_for(multiply_adds: usize) -> usize {
 /// A rectangle of a product.
 struct Block<'a, A> {
     micro: &'a Micro<A>,
-    product: &'a Product<'a, A>,
+    product: &'a Entry<'a, A>,
     rows: Range<usize>,
     columns: Range<usize>,
     /// Sums of the lanes of this block are added to these, `[m]` and `[n]`.
@@ -343,7 +431,7 @@ fn min_len(threads: usize) -> usize {
 /// A packed block of the right side, to be multiplied by rows of the left one.
 struct Strip<'a, A> {
     micro: &'a Micro<A>,
-    product: &'a Product<'a, A>,
+    product: &'a Entry<'a, A>,
     /// The columns of the sums.
     block: Range<usize>,
     /// The columns and the range of the depth that are packed.

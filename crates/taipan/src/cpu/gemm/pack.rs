@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Lines, Operand};
+use super::Operand;
 use crate::cpu::CpuBuffer;
 use crate::dtype::Real;
 use crate::error::Result;
@@ -19,42 +19,37 @@ pub(super) fn pack<A: Real, const W: usize>(
     packed: &mut [A],
 ) -> Result<()> {
     let panel_len = W * depth.len();
-    match operand.lines {
-        Lines::Depth => {
-            let mut buffer = CpuBuffer::scratch("gemm", lanes.len() * size_of::<A>())?;
-            for (step, line) in depth.enumerate() {
-                let line = operand.source.read(line, lanes.start, buffer.as_mut_slice());
-                let (whole, rest) = line.as_chunks::<W>();
-                let mut panels = packed.chunks_mut(panel_len);
-                for (from, panel) in whole.iter().zip(&mut panels) {
-                    panel.as_chunks_mut::<W>().0[step] = *from;
+    if operand.lines_are_lanes() {
+        // In strips that stay in the first-level cache until they are transposed.
+        let mut buffer = CpuBuffer::scratch("gemm", W * STRIP * size_of::<A>())?;
+        for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(W)) {
+            for (strip, start) in panel.chunks_mut(W * STRIP).zip(depth.clone().step_by(STRIP)) {
+                let mut lines = [&[][..]; W];
+                let buffers = buffer.as_mut_slice::<A>().chunks_mut(strip.len() / W);
+                for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end) {
+                    *to = operand.read(line, start, buffer);
                 }
-                if let (false, Some(panel)) = (rest.is_empty(), panels.next()) {
-                    let to = &mut panel.as_chunks_mut::<W>().0[step];
-                    to[..rest.len()].copy_from_slice(rest);
-                    to[rest.len()..].fill(A::ZERO);
+                let strip = strip.as_chunks_mut::<W>().0;
+                match W.min(lanes.end - first) {
+                    width if width == W => transpose(lines, strip),
+                    width => transpose_some(&lines[..width], strip),
                 }
             }
         }
-        Lines::Lanes => {
-            // In strips that stay in the first-level cache until they are transposed.
-            let mut buffer = CpuBuffer::scratch("gemm", W * STRIP * size_of::<A>())?;
-            for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(W)) {
-                for (strip, start) in panel.chunks_mut(W * STRIP).zip(depth.clone().step_by(STRIP))
-                {
-                    let mut lines = [&[][..]; W];
-                    let buffers = buffer.as_mut_slice::<A>().chunks_mut(strip.len() / W);
-                    for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end)
-                    {
-                        *to = operand.source.read(line, start, buffer);
-                    }
-                    let strip = strip.as_chunks_mut::<W>().0;
-                    match W.min(lanes.end - first) {
-                        width if width == W => transpose(lines, strip),
-                        width => transpose_some(&lines[..width], strip),
-                    }
-                }
-            }
+        return Ok(());
+    }
+    let mut buffer = CpuBuffer::scratch("gemm", lanes.len() * size_of::<A>())?;
+    for (step, line) in depth.enumerate() {
+        let line = operand.read(line, lanes.start, buffer.as_mut_slice());
+        let (whole, rest) = line.as_chunks::<W>();
+        let mut panels = packed.chunks_mut(panel_len);
+        for (from, panel) in whole.iter().zip(&mut panels) {
+            panel.as_chunks_mut::<W>().0[step] = *from;
+        }
+        if let (false, Some(panel)) = (rest.is_empty(), panels.next()) {
+            let to = &mut panel.as_chunks_mut::<W>().0[step];
+            to[..rest.len()].copy_from_slice(rest);
+            to[rest.len()..].fill(A::ZERO);
         }
     }
     Ok(())

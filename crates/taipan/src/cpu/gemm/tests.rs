@@ -10,65 +10,72 @@ fn whole_numbers<T: Element>(len: usize, seed: usize) -> Vec<T> {
     (0..len).map(|i| T::of_f64(((i * 7 + seed * 13 + i / 5) % 7) as f64 - 3.0)).collect()
 }
 
+/// The length of the lines of a matrix.
+fn stride(layout: Layout, [rows, columns]: [usize; 2]) -> usize {
+    if layout == Layout::RowMajor { columns } else { rows }
+}
+
+/// The index of an element of a matrix.
+fn at(layout: Layout, sizes: [usize; 2], row: usize, column: usize) -> usize {
+    let (line, from) = if layout == Layout::RowMajor { (row, column) } else { (column, row) };
+    line * stride(layout, sizes) + from
+}
+
 /// Every instruction set, layout and side of the sums against three nested loops, exactly.
 fn check<T: Float>(m: usize, n: usize, k: usize) {
-    let (a, b) = (whole_numbers::<T>(m * k, 1), whole_numbers::<T>(k * n, 2));
+    const ENTRIES: usize = 2;
+    let (a, b) = (whole_numbers::<T>(ENTRIES * m * k, 1), whole_numbers::<T>(ENTRIES * k * n, 2));
     for level in Level::available() {
-        for (left_lines, right_lines) in
-            [Lines::Lanes, Lines::Depth].map(|l| [(l, Lines::Lanes), (l, Lines::Depth)]).concat()
+        for (left, right) in [Layout::RowMajor, Layout::Transposed]
+            .map(|left| [(left, Layout::RowMajor), (left, Layout::Transposed)])
+            .concat()
         {
-            let at_a = |i: usize, p: usize| match left_lines {
-                Lines::Lanes => a[i * k + p].to_f64(),
-                Lines::Depth => a[p * m + i].to_f64(),
+            let at_a = |entry: usize, i: usize, p: usize| {
+                a[entry * m * k + at(left, [m, k], i, p)].to_f64()
             };
-            let at_b = |p: usize, j: usize| match right_lines {
-                Lines::Lanes => b[j * k + p].to_f64(),
-                Lines::Depth => b[p * n + j].to_f64(),
+            let at_b = |entry: usize, p: usize, j: usize| {
+                b[entry * k * n + at(right, [k, n], p, j)].to_f64()
             };
-            let stride = |lines, lanes| if lines == Lines::Lanes { k } else { lanes };
-            let left = Dense { data: &a, stride: stride(left_lines, m) };
-            let right = Dense { data: &b, stride: stride(right_lines, n) };
-            let product = Product {
-                m,
-                n,
-                k,
-                left: Operand { source: &left, lines: left_lines },
-                right: Operand { source: &right, lines: right_lines },
+            let gemm = Gemm {
+                product: Product { entries: ENTRIES, m, n, k, left, right },
+                left: &Dense { data: &a, stride: stride(left, [m, k]) },
+                right: &Dense { data: &b, stride: stride(right, [k, n]) },
             };
-            let mut out = vec![T::of_f64(f64::NAN); m * n];
-            let mut finished = vec![0; m]; // columns of each row
+            let mut out = vec![T::of_f64(f64::NAN); ENTRIES * m * n];
+            let mut finished = vec![0; ENTRIES * m]; // columns of each row
             let finish = |count: &mut usize, columns: Range<usize>, sums: &mut [T::Acc]| {
                 *count += columns.len();
                 sums.iter_mut().for_each(|x| *x += T::Acc::ONE);
             };
             let sum_left = m.is_multiple_of(2);
-            let mut lane_sums = vec![T::Acc::of(f64::NAN); if sum_left { m } else { n }];
-            let sums = match sum_left {
-                true => LaneSums::Left(&mut lane_sums),
-                false => LaneSums::Right(&mut lane_sums),
-            };
-            let micro = T::Acc::micro(level);
-            gemm_with(&micro, &product, &mut out, &mut finished, &finish, sums).unwrap();
+            let lanes = if sum_left { m } else { n };
+            let mut lane_sums = vec![T::Acc::of(f64::NAN); ENTRIES * lanes];
+            let side = if sum_left { Side::Left } else { Side::Right };
             // Without sums, few rows take another path.
-            let (mut same, mut same_finished) = (out.clone(), vec![0; m]);
-            let none = LaneSums::None;
-            gemm_with(&micro, &product, &mut same, &mut same_finished, &finish, none).unwrap();
+            let (mut same, mut same_finished) = (out.clone(), finished.clone());
+            level.while_in_use(|| {
+                let sums = Some((side, &mut lane_sums[..]));
+                gemm.run(&mut out, &mut finished, &finish, sums).unwrap();
+                gemm.run(&mut same, &mut same_finished, &finish, None).unwrap();
+            });
             assert_eq!((&same, &same_finished), (&out, &finished), "{m}x{n}x{k} without sums");
 
             let what = format!("{m}x{n}x{k} {} {level:?}", T::DTYPE);
-            for i in 0..m {
-                assert_eq!(finished[i], n, "{what}: each column of row {i} is finished once");
+            for (row, count) in finished.iter().enumerate() {
+                let (entry, i) = (row / m, row % m);
+                assert_eq!(*count, n, "{what}: each column of row {row} is finished once");
                 for j in 0..n {
-                    let want: f64 = (0..k).map(|p| at_a(i, p) * at_b(p, j)).sum::<f64>() + 1.0;
-                    let want = T::of_f64(want).to_f64();
-                    assert_eq!(out[i * n + j].to_f64(), want, "{what}: row {i}, column {j}");
+                    let products = (0..k).map(|p| at_a(entry, i, p) * at_b(entry, p, j));
+                    let want = T::of_f64(products.sum::<f64>() + 1.0).to_f64();
+                    assert_eq!(out[row * n + j].to_f64(), want, "{what}: row {row}, column {j}");
                 }
             }
             if m > 0 && n > 0 {
-                for (lane, sum) in lane_sums.iter().enumerate() {
-                    let at = |p| if sum_left { at_a(lane, p) } else { at_b(p, lane) };
+                for (at, sum) in lane_sums.iter().enumerate() {
+                    let (entry, lane) = (at / lanes, at % lanes);
+                    let at = |p| if sum_left { at_a(entry, lane, p) } else { at_b(entry, p, lane) };
                     let want = (0..k).map(at).sum::<f64>();
-                    assert_eq!(sum.to_f64(), want, "{what}: sum of lane {lane}");
+                    assert_eq!(sum.to_f64(), want, "{what}: sum of lane {lane} of {entry}");
                 }
             }
         }

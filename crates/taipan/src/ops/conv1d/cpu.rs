@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use super::{OP, Sizes};
-use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
+use super::{Conv1d, OP, Sizes};
 use crate::cpu::isa::vectorized;
+use crate::cpu::map::add;
 use crate::cpu::threads::for_tasks;
-use crate::dtype::{Float, Real, fill_wide, widened};
+use crate::cpu::{CpuBuffer, CpuView};
+use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
-use crate::ops::function::{Function, Saves};
+use crate::function::{Function, Saves};
+use crate::kernel::CpuIo;
 
 /// Results of one row that a task computes, or the number of taps if that is larger; partial sums
 /// of `dweight` and `dbias` are over the same block.
@@ -18,24 +19,75 @@ const TIME: usize = 64;
 /// The most channels that a task computes at a time: their data stays in cache.
 const STRIP: usize = 2048;
 
+pub(super) fn forward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) {
+    let [y, next] = outputs else { unreachable!("two results") };
+    with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        let (y, next) = (y.as_mut_slice(), next.as_mut_slice());
+        ConvInputs::<T>::new(conv, inputs).forward(conv.function, y, next)
+    });
+}
+
+/// `dx`, `dweight` and, if they exist, `dbias` and `dconv_state`; from the inputs and the gradients
+/// of both results.
+pub(super) fn backward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
+    let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
+    let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
+    let (dbias, dconv_state) = others.split_at_mut(conv.bias.is_some() as usize);
+    with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        let dys = [dy.as_slice(), dnext.as_slice()];
+        ConvInputs::<T>::new(conv, inputs).backward(conv.function, dys, Grads {
+            dx: dx.as_mut_slice(),
+            dweight: dweight.as_mut_slice(),
+            dbias: dbias.first_mut().map(|dbias| dbias.as_mut_slice()),
+            dconv_state: dconv_state.first_mut().map_or(&mut [], |view| view.as_mut_slice()),
+        })
+    })
+}
+
 /// The inputs of all rows of the batch.
-pub(super) struct ConvInputs<'a, T: Float> {
-    pub(super) sizes: Sizes,
-    pub(super) x: &'a [T],
+struct ConvInputs<'a, T: Float> {
+    sizes: Sizes,
+    x: &'a [T],
     /// `[k, d]`
-    pub(super) taps: Vec<T::Acc>,
-    pub(super) bias: Option<Vec<T::Acc>>,
-    pub(super) conv_state: Option<&'a [T]>,
-    pub(super) seq_start: Option<&'a [u32]>,
+    taps: Vec<T::Acc>,
+    bias: Option<Vec<T::Acc>>,
+    conv_state: Option<&'a [T]>,
+    seq_start: Option<&'a [u32]>,
 }
 
 /// The outputs of backward.
-pub(super) struct Grads<'a, T> {
-    pub(super) dx: &'a mut [T],
-    pub(super) dweight: &'a mut [T],
-    pub(super) dbias: Option<&'a mut [T]>,
+struct Grads<'a, T> {
+    dx: &'a mut [T],
+    dweight: &'a mut [T],
+    dbias: Option<&'a mut [T]>,
     /// Empty without a `conv_state`.
-    pub(super) dconv_state: &'a mut [T],
+    dconv_state: &'a mut [T],
+}
+
+impl<'a, T: Float> ConvInputs<'a, T> {
+    fn new(conv: &Conv1d, inputs: &[CpuView<'a>]) -> ConvInputs<'a, T> {
+        let sizes = Sizes::of(inputs[0].spec, inputs[1].spec);
+        let wide = |view: &CpuView| {
+            let mut wide = vec![T::Acc::ZERO; view.spec.len()];
+            T::widen(view.as_slice::<T>(), &mut wide);
+            wide
+        };
+        let weight = wide(&inputs[1]);
+        let mut taps = vec![T::Acc::ZERO; weight.len()];
+        for (c, weight) in weight.chunks(sizes.k).enumerate() {
+            for (j, tap) in weight.iter().enumerate() {
+                taps[j * sizes.d + c] = *tap;
+            }
+        }
+        ConvInputs {
+            sizes,
+            x: inputs[0].as_slice(),
+            taps,
+            bias: conv.bias.map(|i| wide(&inputs[i])),
+            conv_state: conv.conv_state.map(|i| inputs[i].as_slice()),
+            seq_start: conv.seq_start.map(|i| inputs[i].as_slice()),
+        }
+    }
 }
 
 /// The outputs of one task: the gradients of the inputs `times`, of `conv_state` if they are the
@@ -142,12 +194,7 @@ impl<T: Float> ConvInputs<'_, T> {
     }
 
     /// From `dy` and `dnext`, the gradients of both results.
-    pub(super) fn backward(
-        &self,
-        function: Function,
-        dys: [&[T]; 2],
-        grads: Grads<T>,
-    ) -> Result<()> {
+    fn backward(&self, function: Function, dys: [&[T]; 2], grads: Grads<T>) -> Result<()> {
         let Sizes { l, d, k, .. } = self.sizes;
         let before = self.sizes.before();
         let work = self.x.len() * 2;
@@ -176,7 +223,7 @@ impl<T: Float> ConvInputs<'_, T> {
         partial
             .as_slice::<T::Acc>()
             .chunks(size.max(1))
-            .for_each(|partial| fold::add(&mut total, partial));
+            .for_each(|partial| add(&mut total, partial));
         let (dtaps, dbias) = total.split_at(k * d);
         let dweight = (0..d).flat_map(|c| dtaps.iter().skip(c).step_by(d).copied());
         T::narrow(&dweight.collect::<Vec<_>>(), grads.dweight);
@@ -222,7 +269,7 @@ impl<T: Float> ConvInputs<'_, T> {
                 if times.contains(&t) {
                     let sums = &mut dtaps[unseen * width..];
                     add_tap_grads(sums, width, rows, g);
-                    fold::add(dbias, g);
+                    add(dbias, g);
                 }
             }
             for (j, sums) in sums.chunks(width).enumerate() {

@@ -8,7 +8,6 @@
 @group(0) @binding(4) var<storage, read_write> dx: array<Elem>; // [b, l, d]
 // [b, k − 1, d], if p.conv_state
 @group(0) @binding(5) var<storage, read_write> dconv_state: array<Elem>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn element(index: u32) {
     let before = p.k - 1u;

@@ -6,7 +6,6 @@
 @group(0) @binding(2) var<storage, read> bias: array<Elem>; // [d], if p.bias
 @group(0) @binding(3) var<storage, read> conv_state: array<Elem>; // [b, k − 1, d], if p.conv_state
 @group(0) @binding(4) var<storage, read> seq_start: array<u32>; // [b, l], if p.seq_start
-@group(1) @binding(0) var<uniform> p: Params;
 
 // Input i, which must exist.
 fn input(b: u32, i: u32, c: u32) -> f32 {

@@ -9,41 +9,41 @@
 //! computed once, in f32, or inside the product if that is as fast. On both, `dbias` is summed from
 //! the tiles that are loaded for `dw`.
 
-use std::sync::Arc;
-
-use rayon::prelude::*;
-
 use super::forward::Linear;
-use super::gpu::{self, Fused, Side, Stored};
-use super::{Layout, OP, Sizes};
-use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
-use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, Source, gemm, prefetch_lines};
+use super::{OP, product_of};
+use crate::cpu::CpuView;
+use crate::cpu::gemm::{Dense, Gemm, Source, prefetch_lines};
+use crate::cpu::map::{BLOCK, add};
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::GpuBuffer;
-use crate::kernel::{CpuIo, GpuIo, Kernel, View, run, run_one};
-use crate::ops::function::Function;
-use crate::ops::reduce::Folding;
-use crate::ops::unary::grad_on_gpu;
+use crate::function::Function;
+use crate::gpu::gemm::{self, Fused};
+use crate::gpu::{GpuView, LocalTensor};
+use crate::kernel::{CpuIo, GpuIo, compute, compute_one, update};
+use crate::product::{Product, Side};
+use crate::reduction::Reduction;
 use crate::spec::Spec;
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::Tensor;
 use crate::{DType, Device};
+
+/// The largest number of columns of `x` for which a single product computes `grad_pre` itself: it
+/// reads each element once, and storing `grad_pre` would be another pass.
+const FEW: usize = 64;
 
 /// What the three gradients have in common.
 pub(super) struct Backward<'a> {
-    layout: Layout,
     function: Function,
-    sizes: Sizes,
+    /// The product of the forward pass.
+    product: Product,
     /// Of `x`, `w` and, if there is one, `bias`.
     specs: &'a [Spec],
-    dy: Tensor,
-    /// What `φ'` is computed from: `y`, `pre` or nothing.
-    saved: Option<Tensor>,
+    /// `grad_pre`, or what it is computed from: `dy` and, unless `φ'` is 1, `y` or `pre`.
+    upstream: Vec<Tensor>,
 }
 
 impl<'a> Backward<'a> {
+    /// For so many products, `dx` and `dw`.
     pub(super) fn new(
         op: &Linear,
         specs: &'a [Spec],
@@ -51,116 +51,173 @@ impl<'a> Backward<'a> {
         saved: Option<Tensor>,
         products: usize,
     ) -> Result<Self> {
-        let sizes = Sizes::new(op.layout, &specs.iter().collect::<Vec<_>>())?;
-        let (dy, saved) = match saved {
-            Some(saved) => {
-                let in_product = products == 1 && sizes.k <= gpu::FEW;
-                grad_pre(saved, dy, op.function, in_product)?
-            }
-            None => (dy.detached(), None),
+        let product = product_of(op.layout, &specs.iter().collect::<Vec<_>>())?;
+        let upstream = match saved {
+            Some(saved) => grad_pre(saved, dy, op.function, products == 1 && product.k <= FEW)?,
+            None => vec![dy.detached()],
         };
-        Ok(Self { layout: op.layout, function: op.function, sizes, specs, dy, saved })
+        Ok(Self { function: op.function, product, specs, upstream })
     }
 
     pub(super) fn dx(&self, w: &Tensor) -> Result<Tensor> {
-        let Self { layout, function, sizes, .. } = *self;
-        let kernel = InputGrad { layout, function, sizes, x: self.specs[0].clone() };
-        run_one(&kernel, &self.inputs(w))
+        let outputs = vec![self.specs[0].clone()];
+        Ok(self.gradient("dx", Side::Left, w, outputs)?.swap_remove(0))
     }
 
     /// `dw`, and `dbias` if wanted.
     pub(super) fn dw(&self, x: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
-        let Self { layout, function, sizes, .. } = *self;
-        let mut results = vec![self.specs[1].clone()];
-        if bias && (sizes.k == 0 || sizes.n == 0 || sizes.entries == 0) {
-            // There is no product whose tiles the bias could be summed from.
-            return Ok((
-                run_one(&WeightGrad { layout, function, sizes, results }, &self.inputs(x))?,
-                Some(self.dbias()?),
-            ));
+        // Without a product, there are no tiles that the bias could be summed from.
+        let fused = bias && self.specs[1].len() > 0;
+        let outputs = [Some(&self.specs[1]), self.specs.get(2).filter(|_| fused)];
+        let outputs = outputs.into_iter().flatten().cloned().collect();
+        let mut grads = self.gradient("dw", Side::Right, x, outputs)?.into_iter();
+        let (dw, dbias) = (grads.next().expect("dw comes first"), grads.next());
+        match bias && !fused {
+            true => Ok((dw, Some(self.dbias()?))),
+            false => Ok((dw, dbias)),
         }
-        results.extend(bias.then(|| self.specs[2].clone()));
-        let kernel = WeightGrad { layout, function, sizes, results };
-        let mut grads = run(&kernel, &self.inputs(x))?.into_iter();
-        let dw = grads.next().expect("WeightGrad's first result");
-        Ok((dw, grads.next()))
+    }
+
+    /// The gradient of one operand, given the other and, if there is a second output, the sums of
+    /// `grad_pre` over its rows.
+    fn gradient(
+        &self,
+        role: &'static str,
+        of: Side,
+        other: &Tensor,
+        outputs: Vec<Spec>,
+    ) -> Result<Vec<Tensor>> {
+        let (product, side) = self.product.gradient(of);
+        let inputs: Vec<_> = [other].into_iter().chain(&self.upstream).collect();
+        let cpu = |CpuIo { inputs, outputs }: CpuIo| {
+            with_dtype!(inputs[0].spec.dtype(), T: Float => {
+                let other = Dense::<T>::of(&inputs[0]);
+                let grad_pre = GradPre::<T>::new(self.function, &inputs[1..]);
+                let gemm = match side {
+                    Side::Left => Gemm { product, left: &grad_pre, right: &other },
+                    Side::Right => Gemm { product, left: &other, right: &grad_pre },
+                };
+                let [grad, dbias @ ..] = outputs else { unreachable!("one gradient or two") };
+                let Some(dbias) = dbias.first_mut() else {
+                    return gemm.store(grad.as_mut_slice::<T>());
+                };
+                // The sums of each entry, `[entries, n]`, are added in order.
+                let n = self.product.n;
+                let mut sums = vec![<T as Float>::Acc::ZERO; product.entries * n];
+                gemm.store_and_sum(grad.as_mut_slice::<T>(), side, &mut sums)?;
+                let mut total = vec![<T as Float>::Acc::ZERO; n];
+                sums.chunks(n).for_each(|sums| add(&mut total, sums));
+                T::narrow(&total, dbias.as_mut_slice::<T>());
+                Ok(())
+            })
+        };
+        let gpu = |GpuIo { op, gpu, inputs, outputs }: GpuIo| {
+            let (other, grad_pre) = (&inputs[0], &inputs[1]);
+            let (left, right) = match side {
+                Side::Left => (grad_pre, other),
+                Side::Right => (other, grad_pre),
+            };
+            let (saved, sums, function) = (inputs.get(2), outputs.get(1), self.function);
+            let fused = Fused::Prologue { grad_pre: side, saved, function, sums };
+            let split_k = of == Side::Right;
+            gemm::Gemm { product, left, right, fused, split_k }.store(op, gpu, &outputs[0])
+        };
+        compute((OP, role), &inputs, outputs, cpu, gpu)
     }
 
     /// `dbias` alone, for a weight that is not trained.
     pub(super) fn dbias(&self) -> Result<Tensor> {
-        let kernel = BiasGrad { function: self.function, bias: self.specs[2].clone() };
-        run_one(&kernel, &self.upstream().collect::<Vec<_>>())
-    }
-
-    /// What `grad_pre` is computed from.
-    fn upstream(&self) -> impl Iterator<Item = &Tensor> {
-        [&self.dy].into_iter().chain(&self.saved)
-    }
-
-    fn inputs<'b>(&'b self, other: &'b Tensor) -> Vec<&'b Tensor> {
-        [other].into_iter().chain(self.upstream()).collect()
+        let n = self.product.n;
+        let rows = self.product.entries * self.product.m;
+        // Strips of columns in parallel, each summed in blocks of rows, as in the products.
+        let cpu = |CpuIo { inputs, outputs }: CpuIo| {
+            const STRIP: usize = 256;
+            const ROWS: usize = 512;
+            with_dtype!(inputs[0].spec.dtype(), T: Float => {
+                let grad_pre = GradPre::<T>::new(self.function, inputs);
+                for_chunks(outputs[0].as_mut_slice::<T>(), STRIP, |start, dbias| {
+                    let [mut total, mut block, mut line] = [[<T as Float>::Acc::ZERO; STRIP]; 3];
+                    for first in (0..rows).step_by(ROWS) {
+                        block.fill(<T as Float>::Acc::ZERO);
+                        for row in first..rows.min(first + ROWS) {
+                            let line = grad_pre.read(row, start, &mut line[..dbias.len()]);
+                            add(&mut block, line);
+                        }
+                        add(&mut total, &block);
+                    }
+                    T::narrow(&total[..dbias.len()], dbias);
+                });
+            });
+            Ok(())
+        };
+        let gpu = |GpuIo { op, gpu, inputs, outputs }: GpuIo| {
+            let (dy, dbias) = (&inputs[0], &outputs[0]);
+            if rows == 0 {
+                return gpu.fill(op, dbias.data, 0);
+            }
+            let sum = |grad_pre: &GpuView| {
+                let sum = Reduction::sum_of_rows(rows, n);
+                gpu.reduce(op, sum, grad_pre.elements(), dbias.elements())
+            };
+            let Some(saved) = inputs.get(1) else { return sum(dy) };
+            let grad_pre = LocalTensor::new(op, gpu, dy.spec.shape(), DType::F32)?;
+            gpu.map_gradient(op, self.function, [dy, saved], &grad_pre.view())?;
+            sum(&grad_pre.view())
+        };
+        let inputs: Vec<_> = self.upstream.iter().collect();
+        compute_one((OP, "dbias"), &inputs, self.specs[2].clone(), cpu, gpu)
     }
 }
 
 /// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that
-/// is as fast, on the CPU if `saved` cannot be overwritten.
+/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits.
 fn grad_pre(
-    saved: Tensor,
-    dy: &Tensor,
-    function: Function,
-    in_product: bool,
-) -> Result<(Tensor, Option<Tensor>)> {
-    match (&saved.storage, &dy.storage, dy.device()) {
-        (Storage::Gpu(saved_buffer), Storage::Gpu(dy_buffer), Device::Gpu(gpu)) => {
-            if in_product {
-                return Ok((dy.detached(), Some(saved)));
-            }
-            let spec = dy.spec.with_dtype(OP, DType::F32)?;
-            let buffer = gpu.scratch(OP, spec.bytes())?;
-            let inputs = [
-                &View { spec: &dy.spec, data: &**dy_buffer },
-                &View { spec: &saved.spec, data: &**saved_buffer },
-            ];
-            let out = View { spec: &spec, data: &buffer };
-            gpu.span(OP, "grad_pre", || grad_on_gpu(OP, gpu, function, inputs, &out))?;
-            Ok((Tensor::of(spec, Storage::Gpu(Arc::new(buffer))), None))
-        }
-        _ => Ok(match overwrite(saved, dy, function) {
-            Ok(grad_pre) => (grad_pre, None),
-            Err(saved) => (dy.detached(), Some(saved)),
-        }),
-    }
-}
-
-/// `saved` overwritten with `dy ⊙ φ'`; or `saved` unchanged, if that would lose digits or its
-/// memory is shared.
-fn overwrite(
     mut saved: Tensor,
     dy: &Tensor,
     function: Function,
-) -> std::result::Result<Tensor, Tensor> {
-    let (Storage::Cpu(buffer), Storage::Cpu(dy)) = (&mut saved.storage, &dy.storage) else {
-        return Err(saved);
-    };
-    let Some(buffer) = Arc::get_mut(buffer) else { return Err(saved) };
-    with_dtype!(saved.spec.dtype(), T: Float => {
-        let wide = (T::as_acc_mut(buffer.as_mut_slice::<T>()), T::as_acc(dy.as_slice::<T>()));
-        let (Some(values), Some(dy)) = wide else { return Err(saved) };
-        let gradient = |start: usize, values: &mut [_]| {
-            const BLOCK: usize = 1024;
-            let mut block = [<T as Float>::Acc::ZERO; BLOCK];
-            for (i, values) in values.chunks_mut(BLOCK).enumerate() {
-                let block = &mut block[..values.len()];
-                block.copy_from_slice(values);
-                function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
-            }
-        };
-        Device::Cpu.span(OP, "grad_pre", || for_chunks(values, GRAIN, gradient));
-    });
-    Ok(saved)
+    in_product: bool,
+) -> Result<Vec<Tensor>> {
+    const NAME: (&str, &str) = (OP, "grad_pre");
+    let wide = saved.dtype() == saved.dtype().wider();
+    match dy.device() {
+        Device::Cpu if wide && !saved.is_shared() => {
+            let overwrite = |CpuIo { inputs, outputs }: CpuIo| {
+                let (dy, saved) = (&inputs[0], &mut outputs[0]);
+                match dy.spec.dtype() {
+                    DType::F64 => overwrite::<f64>(function, saved.as_mut_slice(), dy.as_slice()),
+                    _ => overwrite::<f32>(function, saved.as_mut_slice(), dy.as_slice()),
+                }
+                Ok(())
+            };
+            let gpu = |_: GpuIo| unreachable!("on the CPU");
+            update(NAME, &[dy], &mut [&mut saved], overwrite, gpu)?;
+            Ok(vec![saved])
+        }
+        Device::Gpu(_) if !in_product => {
+            let spec = dy.spec.with_dtype(OP, DType::F32)?;
+            let gpu = |GpuIo { op, gpu, inputs, outputs }: GpuIo| {
+                gpu.map_gradient(op, function, [&inputs[0], &inputs[1]], &outputs[0])
+            };
+            let cpu = |_: CpuIo| unreachable!("on a GPU");
+            Ok(vec![compute_one(NAME, &[dy, &saved], spec, cpu, gpu)?])
+        }
+        _ => Ok(vec![dy.detached(), saved]),
+    }
 }
 
-/// `grad_pre` of one batch entry, `[m, n]`; a line is a row.
+/// `saved = dy ⊙ φ'`
+fn overwrite<A: Real>(function: Function, saved: &mut [A], dy: &[A]) {
+    for_chunks(saved, GRAIN, |start, saved| {
+        let mut block = [A::ZERO; BLOCK];
+        for (i, values) in saved.chunks_mut(BLOCK).enumerate() {
+            let block = &mut block[..values.len()];
+            block.copy_from_slice(values);
+            function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
+        }
+    });
+}
+
+/// `grad_pre`, `[…, n]`; a line is a row.
 struct GradPre<'a, T> {
     function: Function,
     dy: &'a [T],
@@ -169,16 +226,10 @@ struct GradPre<'a, T> {
 }
 
 impl<'a, T: Float> GradPre<'a, T> {
-    /// From the inputs `dy` and, if there is one, the saved tensor.
-    fn new(
-        function: Function,
-        sizes: Sizes,
-        inputs: &[View<'a, &'a CpuBuffer>],
-        entry: usize,
-    ) -> Self {
-        let Sizes { m, n, .. } = sizes;
-        let own = |view: &View<'a, &'a CpuBuffer>| &view.as_slice::<T>()[entry * m * n..][..m * n];
-        Self { function, dy: own(&inputs[0]), saved: inputs.get(1).map(own), n }
+    /// From `dy` and, unless `φ'` is 1, the saved tensor.
+    fn new(function: Function, inputs: &[CpuView<'a>]) -> Self {
+        let Dense { data: dy, stride: n } = Dense::of(&inputs[0]);
+        Self { function, dy, saved: inputs.get(1).map(|saved| saved.as_slice()), n }
     }
 }
 
@@ -200,250 +251,5 @@ impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
             self.function.gradient(saved, dy, out);
         }
         buffer
-    }
-}
-
-/// `dx = grad_pre·wᵀ`; inputs `w`, `dy` and, if there is one, the saved tensor.
-struct InputGrad {
-    layout: Layout,
-    function: Function,
-    sizes: Sizes,
-    x: Spec,
-}
-
-impl Kernel for InputGrad {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn role(&self) -> &'static str {
-        "dx"
-    }
-
-    fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![self.x.clone()])
-    }
-
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let Sizes { m, k, n, .. } = self.sizes;
-        with_dtype!(self.x.dtype(), T: Float => {
-            outputs[0]
-                .as_mut_slice::<T>()
-                .par_chunks_mut((m * k).max(1))
-                .enumerate()
-                .with_min_len(self.sizes.min_len())
-                .try_for_each(|(entry, dx)| {
-                    let upstream = &inputs[1..];
-                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, upstream, entry);
-                    let w = self.sizes.weight(self.layout, inputs[0].as_slice::<T>(), entry);
-                    let lines = match self.layout {
-                        Layout::Kn => Lines::Lanes,
-                        Layout::Nk => Lines::Depth,
-                    };
-                    let product = Product {
-                        m,
-                        n: k,
-                        k: n,
-                        left: Operand { source: &grad_pre, lines: Lines::Lanes },
-                        right: Operand { source: &w, lines },
-                    };
-                    gemm(&product, dx, &mut vec![(); m], &|_, _, _| {}, LaneSums::None)
-                })
-        })
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let Sizes { entries, m, k, n } = self.sizes;
-        let stored = match self.layout {
-            Layout::Kn => Stored::Transposed,
-            Layout::Nk => Stored::AsIs,
-        };
-        let product = gpu::Product {
-            op: OP,
-            entries,
-            m,
-            n: k,
-            k: n,
-            a: gpu::Operand { data: &inputs[1], stored: Stored::AsIs },
-            b: gpu::Operand { data: &inputs[0], stored },
-            fused: Fused::Prologue {
-                grad_pre: Side::Left,
-                saved: inputs.get(2),
-                function: self.function,
-                sums: None,
-            },
-            split_k: false,
-        };
-        product.launch(gpu, &outputs[0])
-    }
-}
-
-/// `dw = xᵀ·grad_pre` and, if `results` has two, `dbias`; inputs `x`, `dy` and, if there is one,
-/// the saved tensor.
-struct WeightGrad {
-    layout: Layout,
-    function: Function,
-    sizes: Sizes,
-    results: Vec<Spec>,
-}
-
-impl Kernel for WeightGrad {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn role(&self) -> &'static str {
-        "dw"
-    }
-
-    fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(self.results.clone())
-    }
-
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let Sizes { m, k, n, .. } = self.sizes;
-        with_dtype!(self.results[0].dtype(), T: Float => {
-            let (dw, dbias) = outputs.split_at_mut(1);
-            let dw = dw[0].as_mut_slice::<T>();
-            if dw.is_empty() {
-                return Ok(()); // then there is no bias either: see `dw` above
-            }
-            // The sums of each entry, `[entries, n]`, to be added in order; none without a bias.
-            let n_sums = if dbias.is_empty() { 0 } else { n };
-            let mut sums = vec![<T as Float>::Acc::ZERO; self.sizes.entries * n_sums];
-            let sums_of_entries: Vec<&mut [_]> = match n_sums {
-                0 => (0..self.sizes.entries).map(|_| &mut [][..]).collect(),
-                n => sums.chunks_mut(n).collect(),
-            };
-            dw.par_chunks_mut(k * n)
-                .zip(sums_of_entries)
-                .enumerate()
-                .with_min_len(self.sizes.min_len())
-                .try_for_each(|(entry, (dw, sums))| {
-                    let x = &inputs[0].as_slice::<T>()[entry * m * k..][..m * k];
-                    let x = Dense { data: x, stride: k };
-                    let x = Operand { source: &x, lines: Lines::Depth };
-                    let upstream = &inputs[1..];
-                    let grad_pre = GradPre::<T>::new(self.function, self.sizes, upstream, entry);
-                    let grad_pre = Operand { source: &grad_pre, lines: Lines::Depth };
-                    let (product, lane_sums) = match self.layout {
-                        Layout::Kn => {
-                            let product = Product { m: k, n, k: m, left: x, right: grad_pre };
-                            (product, LaneSums::Right(sums))
-                        }
-                        Layout::Nk => {
-                            let product = Product { m: n, n: k, k: m, left: grad_pre, right: x };
-                            (product, LaneSums::Left(sums))
-                        }
-                    };
-                    let lane_sums = if n_sums == 0 { LaneSums::None } else { lane_sums };
-                    gemm(&product, dw, &mut vec![(); product.m], &|_, _, _| {}, lane_sums)
-                })?;
-            if let Some(dbias) = dbias.first_mut() {
-                let mut total = vec![<T as Float>::Acc::ZERO; n];
-                sums.chunks(n).for_each(|sums| fold::add(&mut total, sums));
-                T::narrow(&total, dbias.as_mut_slice::<T>());
-            }
-            Ok(())
-        })
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let Sizes { entries, m, k, n } = self.sizes;
-        let x = gpu::Operand { data: &inputs[0], stored: Stored::Transposed };
-        let grad_pre = gpu::Operand { data: &inputs[1], stored: Stored::AsIs };
-        let (rows, columns, a, b, side) = match self.layout {
-            Layout::Kn => (k, n, x, grad_pre, Side::Right),
-            Layout::Nk => {
-                let x = gpu::Operand { stored: Stored::AsIs, ..x };
-                let grad_pre = gpu::Operand { stored: Stored::Transposed, ..grad_pre };
-                (n, k, grad_pre, x, Side::Left)
-            }
-        };
-        let product = gpu::Product {
-            op: OP,
-            entries,
-            m: rows,
-            n: columns,
-            k: m,
-            a,
-            b,
-            fused: Fused::Prologue {
-                grad_pre: side,
-                saved: inputs.get(2),
-                function: self.function,
-                sums: outputs.get(1),
-            },
-            split_k: true,
-        };
-        product.launch(gpu, &outputs[0])
-    }
-}
-
-/// `dbias` without a product; inputs `dy` and, if there is one, the saved tensor.
-struct BiasGrad {
-    function: Function,
-    bias: Spec,
-}
-
-impl Kernel for BiasGrad {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn role(&self) -> &'static str {
-        "dbias"
-    }
-
-    fn outputs(&self, _: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![self.bias.clone()])
-    }
-
-    /// Strips of columns in parallel, each summed in blocks of rows, as in the products.
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        const STRIP: usize = 256;
-        const ROWS: usize = 512;
-        let n = self.bias.len();
-        let rows = inputs[0].spec.len() / n.max(1);
-        let sizes = Sizes { entries: 1, m: rows, k: 0, n };
-        with_dtype!(self.bias.dtype(), T: Float => {
-            let grad_pre = GradPre::<T>::new(self.function, sizes, inputs, 0);
-            for_chunks(outputs[0].as_mut_slice::<T>(), STRIP, |start, dbias| {
-                let [mut total, mut block, mut line] = [[<T as Float>::Acc::ZERO; STRIP]; 3];
-                for first in (0..rows).step_by(ROWS) {
-                    block.fill(<T as Float>::Acc::ZERO);
-                    for row in first..rows.min(first + ROWS) {
-                        let line = grad_pre.read(row, start, &mut line[..dbias.len()]);
-                        fold::add(&mut block, line);
-                    }
-                    fold::add(&mut total, &block);
-                }
-                T::narrow(&total[..dbias.len()], dbias);
-            });
-            Ok(())
-        })
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        let (dy, dbias) = (&inputs[0], &outputs[0]);
-        let n = self.bias.len();
-        let rows = dy.spec.len() / n.max(1);
-        if rows == 0 {
-            return gpu.fill(OP, dbias.data, 0);
-        }
-        let sum = |x: &View<&GpuBuffer>| {
-            let sum = Folding::sum(OP, x.spec.dtype(), dbias.spec.dtype());
-            sum.launch(gpu, x.data.all(), [1, rows, n], dbias.data.all())
-        };
-        match inputs.get(1) {
-            None => sum(dy),
-            Some(saved) => {
-                let spec = dy.spec.with_dtype(OP, DType::F32)?;
-                let buffer = gpu.scratch(OP, spec.bytes())?;
-                let grad_pre = View { spec: &spec, data: &buffer };
-                grad_on_gpu(OP, gpu, self.function, [dy, saved], &grad_pre)?;
-                sum(&grad_pre)
-            }
-        }
     }
 }

@@ -2,20 +2,19 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::backward::Backward;
-use super::gpu::{self, Fused, LocalTensor, Stored};
-use super::{Layout, Sizes};
+use super::product_of;
 use crate::autograd::{Op, Saved, Slot};
-use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
-use crate::cpu::gemm::{Dense, LaneSums, Lines, Operand, Product, gemm};
+use crate::cpu::CpuView;
+use crate::cpu::gemm::{Dense, Gemm};
+use crate::cpu::map::add;
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Gpu, GpuBuffer, Strided};
-use crate::kernel::{CpuIo, GpuIo, Kernel, View, run_one, run_saving};
-use crate::ops::function::{Function, Saves};
+use crate::function::{Function, Saves};
+use crate::gpu::gemm::{self, Fused};
+use crate::gpu::{GpuView, LocalTensor, Strided};
+use crate::kernel::{CpuIo, GpuIo, Kernel, run_one, run_saving};
+use crate::product::{Layout, Product};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -85,9 +84,9 @@ impl Kernel for Linear {
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let sizes = Sizes::new(self.layout, inputs)?;
+        let product = product_of(self.layout, inputs)?;
         let x = inputs[0].shape();
-        let shape = [&x[..x.len() - 1], &[sizes.n]].concat();
+        let shape = [&x[..x.len() - 1], &[product.n]].concat();
         Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
     }
 
@@ -101,39 +100,38 @@ impl Kernel for Linear {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
-        let sizes = Sizes::new(self.layout, &specs)?;
+        let product = product_of(self.layout, &specs)?;
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (out, pre) = outputs.split_at_mut(1);
             let pre = pre.first_mut().map(|pre| pre.as_mut_slice::<T>());
-            self.forward(sizes, inputs, out[0].as_mut_slice::<T>(), pre)
+            self.forward(product, inputs, out[0].as_mut_slice::<T>(), pre)
         })
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
+    fn gpu(&self, io: GpuIo) -> Result<()> {
+        let GpuIo { op, gpu, inputs, outputs } = io;
         let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
-        let sizes = Sizes::new(self.layout, &specs)?;
-        let row = sizes.k * inputs[1].spec.dtype().size();
-        let mut windows = gpu.windows(sizes.n, row);
-        if sizes.entries > 1 || self.layout == Layout::Kn || windows.next() == Some(0..sizes.n) {
-            return self.launch(gpu, sizes, inputs, outputs);
+        let product @ Product { m, n, k, .. } = product_of(self.layout, &specs)?;
+        let row = k * inputs[1].spec.dtype().size();
+        let one_launch = gpu.windows(n, row).next() == Some(0..n);
+        if product.entries > 1 || product.right == Layout::RowMajor || one_launch {
+            return self.launch(io, product);
         }
         // The weight is larger than a binding: some of its rows, and columns of the results, at a
         // time.
-        for columns in gpu.windows(sizes.n, row) {
-            let n = columns.len();
-            let rows = |i: usize| LocalTensor::rows(self.name, &inputs[i], columns.clone());
-            let slices = (1..inputs.len()).map(rows).collect::<Result<Vec<_>>>()?;
-            let x = View { spec: inputs[0].spec, data: inputs[0].data };
+        for columns in gpu.windows(n, row) {
+            let product = Product { n: columns.len(), ..product };
+            let rows = |view: &GpuView| view.rows(op, columns.clone());
+            let slices = inputs[1..].iter().map(rows).collect::<Result<Vec<_>>>()?;
             let inputs: Vec<_> =
-                [x].into_iter().chain(slices.iter().map(LocalTensor::view)).collect();
-            let room =
-                |y: &View<_>| LocalTensor::new(self.name, gpu, &[sizes.m, n], y.spec.dtype());
-            let blocks = outputs.iter().map(room).collect::<Result<Vec<_>>>()?;
+                [inputs[0]].into_iter().chain(slices.iter().map(LocalTensor::view)).collect();
+            let block = |y: &GpuView| LocalTensor::new(op, gpu, &[m, product.n], y.spec.dtype());
+            let blocks = outputs.iter().map(block).collect::<Result<Vec<_>>>()?;
             let views: Vec<_> = blocks.iter().map(LocalTensor::view).collect();
-            self.launch(gpu, Sizes { n, ..sizes }, &inputs, &views)?;
+            self.launch(GpuIo { inputs: &inputs, outputs: &views, ..io }, product)?;
             for (block, y) in views.iter().zip(outputs) {
-                let dims = vec![[sizes.m, n, sizes.n], [n, 1, 1]];
-                gpu.copy(self.name, block, y, Strided { dims, from: 0, to: columns.start })?;
+                let dims = vec![[m, product.n, n], [product.n, 1, 1]];
+                gpu.copy(op, block, y, Strided { dims, from: 0, to: columns.start })?;
             }
         }
         Ok(())
@@ -141,34 +139,11 @@ impl Kernel for Linear {
 }
 
 impl Linear {
-    fn launch(
-        &self,
-        gpu: &Gpu,
-        sizes: Sizes,
-        inputs: &[View<&GpuBuffer>],
-        outputs: &[View<&GpuBuffer>],
-    ) -> Result<()> {
-        let Sizes { entries, m, k, n } = sizes;
-        let stored = match self.layout {
-            Layout::Kn => Stored::AsIs,
-            Layout::Nk => Stored::Transposed,
-        };
-        let product = gpu::Product {
-            op: self.name,
-            entries,
-            m,
-            n,
-            k,
-            a: gpu::Operand { data: &inputs[0], stored: Stored::AsIs },
-            b: gpu::Operand { data: &inputs[1], stored },
-            fused: Fused::Epilogue {
-                bias: inputs.get(2),
-                function: self.function,
-                pre: outputs.get(1),
-            },
-            split_k: false,
-        };
-        product.launch(gpu, &outputs[0])
+    fn launch(&self, GpuIo { op, gpu, inputs, outputs }: GpuIo, product: Product) -> Result<()> {
+        let (bias, function, pre) = (inputs.get(2), self.function, outputs.get(1));
+        let fused = Fused::Epilogue { bias, function, pre };
+        let (left, right) = (&inputs[0], &inputs[1]);
+        gemm::Gemm { product, left, right, fused, split_k: false }.store(op, gpu, &outputs[0])
     }
 
     /// Recompute what the derivative is computed from.
@@ -184,24 +159,22 @@ impl Linear {
     /// Fill `out` and, when wanted, `pre`, both `[entries, m, n]`.
     fn forward<T: Float>(
         &self,
-        sizes: Sizes,
-        inputs: &[View<&CpuBuffer>],
+        product: Product,
+        inputs: &[CpuView],
         out: &mut [T],
         pre: Option<&mut [T]>,
     ) -> Result<()> {
-        let Sizes { m, k, n, .. } = sizes;
         if out.is_empty() {
             return Ok(());
         }
-        let (x, w) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
         let bias = inputs.get(2).map(|bias| {
-            let mut wide = vec![T::Acc::ZERO; n];
+            let mut wide = vec![T::Acc::ZERO; product.n];
             T::widen(bias.as_slice::<T>(), &mut wide);
             wide
         });
         let finish = |pre: &mut Option<&mut [T]>, columns: Range<usize>, sums: &mut [T::Acc]| {
             if let Some(bias) = &bias {
-                fold::add(sums, &bias[columns.clone()]);
+                add(sums, &bias[columns.clone()]);
             }
             if let Some(pre) = pre {
                 T::narrow(sums, &mut pre[columns]);
@@ -210,22 +183,10 @@ impl Linear {
         };
         // One row of `pre`, or none, for each row of `out`.
         let mut pre: Vec<Option<&mut [T]>> = match pre {
-            Some(pre) => pre.chunks_mut(n).map(Some).collect(),
-            None => (0..out.len() / n).map(|_| None).collect(),
+            Some(pre) => pre.chunks_mut(product.n).map(Some).collect(),
+            None => (0..out.len() / product.n).map(|_| None).collect(),
         };
-        out.par_chunks_mut(m * n)
-            .zip(pre.par_chunks_mut(m))
-            .enumerate()
-            .with_min_len(sizes.min_len())
-            .try_for_each(|(entry, (out, pre))| {
-                let x = Dense { data: &x[entry * m * k..][..m * k], stride: k };
-                let w = sizes.weight(self.layout, w, entry);
-                let left = Operand { source: &x, lines: Lines::Lanes };
-                let right = match self.layout {
-                    Layout::Kn => Operand { source: &w, lines: Lines::Depth },
-                    Layout::Nk => Operand { source: &w, lines: Lines::Lanes },
-                };
-                gemm(&Product { m, n, k, left, right }, out, pre, &finish, LaneSums::None)
-            })
+        let (left, right) = (&Dense::<T>::of(&inputs[0]), &Dense::<T>::of(&inputs[1]));
+        Gemm { product, left, right }.store_finished(out, &mut pre, &finish)
     }
 }

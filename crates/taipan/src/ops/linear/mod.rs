@@ -1,18 +1,15 @@
 //! `φ(A·W + bias)`: a matrix product with its bias and activation fused in, and its gradient.
 
 mod backward;
-pub(crate) mod cross_entropy;
 mod forward;
-mod gpu;
-pub(super) mod variant;
 
 use self::backward::Backward;
 use self::forward::{DerivativeFrom, Linear};
 use crate::autograd::apply_one;
-use crate::cpu::gemm::{Dense, threads_for};
 use crate::error::{Error, Result, ensure};
+use crate::function::Activation;
 use crate::kernel::Kernel;
-use crate::ops::function::Activation;
+use crate::product::{Layout, Product};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -21,20 +18,20 @@ const OP: &str = "linear";
 /// A weight and how it is stored. A plain `&Tensor` is a [`Weight::kn`].
 #[derive(Clone, Copy, Debug)]
 pub struct Weight<'a> {
-    tensor: &'a Tensor,
-    layout: Layout,
+    pub(super) tensor: &'a Tensor,
+    pub(super) layout: Layout,
 }
 
 impl<'a> Weight<'a> {
     /// `[k, n]`, one row per input; or `[…, k, n]`, one matrix per batch entry.
     pub fn kn(tensor: &'a Tensor) -> Weight<'a> {
-        Weight { tensor, layout: Layout::Kn }
+        Weight { tensor, layout: Layout::RowMajor }
     }
 
     /// `[n, k]`, one row per output, as PyTorch's `nn.Linear` stores it; or `[…, n, k]`. It is
     /// read as it is: no transposed copy is made.
     pub fn nk(tensor: &'a Tensor) -> Weight<'a> {
-        Weight { tensor, layout: Layout::Nk }
+        Weight { tensor, layout: Layout::Transposed }
     }
 }
 
@@ -42,13 +39,6 @@ impl<'a> From<&'a Tensor> for Weight<'a> {
     fn from(tensor: &'a Tensor) -> Self {
         Weight::kn(tensor)
     }
-}
-
-/// How the last two dimensions of a weight are stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Layout {
-    Kn,
-    Nk,
 }
 
 /// `activation(x·w + bias)`, computed in one pass.
@@ -124,10 +114,8 @@ fn apply(
 /// `x·w` for the op `name`, which has checked the shapes.
 pub(super) fn product(name: &'static str, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     let function = Activation::None.into();
-    apply_one(
-        Linear { name, layout: Layout::Kn, function, derivative: DerivativeFrom::Saved },
-        &[x, w],
-    )
+    let derivative = DerivativeFrom::Saved;
+    apply_one(Linear { name, layout: Layout::RowMajor, function, derivative }, &[x, w])
 }
 
 /// The gradients of [`linear`], from [`linear_backward`].
@@ -181,63 +169,32 @@ pub fn linear_backward<'a>(
     Ok(LinearGrads { dx, dw, dbias })
 }
 
-/// The sizes of the products.
-#[derive(Clone, Copy)]
-struct Sizes {
-    /// The number of weight matrices, each with its own entry of the batch.
-    entries: usize,
-    /// Rows per weight matrix: all rows of the input if there is one.
-    m: usize,
-    k: usize,
-    n: usize,
-}
-
-impl Sizes {
-    /// Check `x` and `w`, and `bias` if there is a third.
-    fn new(layout: Layout, inputs: &[&Spec]) -> Result<Sizes> {
-        let (x, w) = (inputs[0].shape(), inputs[1].shape());
-        inputs[0].dtype().ensure_float(OP, "the input")?;
-        inputs[1].dtype().ensure(inputs[0].dtype(), OP, "the weight")?;
-        let (lead, [m, k]) = matrix("the input", x)?;
-        let (w_lead, [w0, w1]) = matrix("the weight", w)?;
-        let (w_k, n, form) = match layout {
-            Layout::Kn => (w0, w1, "[…, k, n]"),
-            Layout::Nk => (w1, w0, "[…, n, k]"),
-        };
-        ensure!(OP, w_k == k, "the weight is {w:?}, expected {form} with k = {k} for {x:?}");
-        ensure!(
-            OP,
-            w_lead.is_empty() || w_lead == lead,
-            "the weight is {w:?}, expected 2 dimensions{} for {x:?}",
-            if lead.is_empty() { String::new() } else { format!(" or {lead:?} in front") }
-        );
-        if let Some(bias) = inputs.get(2) {
-            ensure!(OP, bias.shape() == [n], "bias is {:?}, expected [{n}]", bias.shape());
-            bias.dtype().ensure(inputs[0].dtype(), OP, "bias")?;
-        }
-        let batch: usize = lead.iter().product();
-        let (entries, m) = if w_lead.is_empty() { (1, batch * m) } else { (batch, m) };
-        Ok(Sizes { entries, m, k, n })
+/// Check `x` and `w`, and `bias` if there is a third: the product `x·w`. It has one entry, with all
+/// rows of the input, unless there is a weight matrix for each entry of the batch.
+fn product_of(layout: Layout, inputs: &[&Spec]) -> Result<Product> {
+    let (x, w) = (inputs[0].shape(), inputs[1].shape());
+    inputs[0].dtype().ensure_float(OP, "the input")?;
+    inputs[1].dtype().ensure(inputs[0].dtype(), OP, "the weight")?;
+    let (lead, [m, k]) = matrix("the input", x)?;
+    let (w_lead, [w0, w1]) = matrix("the weight", w)?;
+    let (w_k, n, form) = match layout {
+        Layout::RowMajor => (w0, w1, "[…, k, n]"),
+        Layout::Transposed => (w1, w0, "[…, n, k]"),
+    };
+    ensure!(OP, w_k == k, "the weight is {w:?}, expected {form} with k = {k} for {x:?}");
+    ensure!(
+        OP,
+        w_lead.is_empty() || w_lead == lead,
+        "the weight is {w:?}, expected 2 dimensions{} for {x:?}",
+        if lead.is_empty() { String::new() } else { format!(" or {lead:?} in front") }
+    );
+    if let Some(bias) = inputs.get(2) {
+        ensure!(OP, bias.shape() == [n], "bias is {:?}, expected [{n}]", bias.shape());
+        bias.dtype().ensure(inputs[0].dtype(), OP, "bias")?;
     }
-}
-
-impl Sizes {
-    /// The minimum number of entries per thread: all, if one thread is enough.
-    fn min_len(self) -> usize {
-        let Sizes { entries, m, k, n } = self;
-        let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
-        if threads_for(work) == 1 { usize::MAX } else { 1 }
-    }
-
-    /// The weight of an entry; its lines are the rows of the tensor.
-    fn weight<T>(self, layout: Layout, w: &[T], entry: usize) -> Dense<'_, T> {
-        let Sizes { k, n, .. } = self;
-        let stride = match layout {
-            Layout::Kn => n,
-            Layout::Nk => k,
-        };
-        Dense { data: &w[entry * k * n..][..k * n], stride }
-    }
+    let batch: usize = lead.iter().product();
+    let (entries, m) = if w_lead.is_empty() { (1, batch * m) } else { (batch, m) };
+    Ok(Product { entries, m, n, k, left: Layout::RowMajor, right: layout })
 }
 
 /// A shape's leading dimensions and its last two.

@@ -1,4 +1,4 @@
-//! The gradient of the scan, and its CPU implementation.
+//! The gradient of the scan on the CPU.
 
 use std::array::from_fn;
 use std::f64::consts::LN_2;
@@ -8,16 +8,16 @@ use super::cpu::{
     step_sizes,
 };
 use super::discretize::{Discretized, ZERO_ORDER_HOLD, discretize, with_method};
-use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize, gpu};
-use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
+use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize};
 use crate::cpu::isa::{Isa, vectorized};
+use crate::cpu::map::add;
+use crate::cpu::reduce::join;
 use crate::cpu::threads::{for_chunks, for_tasks};
+use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::kernel::{CpuIo, GpuIo, Kernel, View};
-use crate::ops::function::SiluParts;
-use crate::spec::Spec;
+use crate::function::SiluParts;
+use crate::kernel::CpuIo;
 
 /// The gradients of all inputs except `seq_start`, in their order, from the inputs, the saved
 /// states, and the gradients of the two results.
@@ -32,30 +32,8 @@ use crate::spec::Spec;
 /// da_log  = Σ_{b,t} A·g_t·(Δ_t·ā_t·h_{t−1} + u_t·b_t·∂b_factor/∂A)
 /// ddelta  = dΔ·softplus'(delta + delta_bias)  ddelta_bias = Σ_{b,t} ddelta
 /// ```
-pub(super) struct ScanGrad(pub(super) SelectiveScan);
-
-impl Kernel for ScanGrad {
-    fn name(&self) -> &'static str {
-        OP
-    }
-
-    fn role(&self) -> &'static str {
-        "backward"
-    }
-
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let seq_start = self.0.index(Optional::SeqStart);
-        let floats = (0..self.0.inputs()).filter(|i| Some(*i) != seq_start);
-        Ok(floats.map(|i| inputs[i].clone()).collect())
-    }
-
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        with_dtype!(inputs[0].spec.dtype(), T: Float => backward::<T>(&self.0, inputs, outputs))
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        gpu::backward(&self.0, gpu, inputs, outputs)
-    }
+pub(super) fn cpu(scan: &SelectiveScan, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
+    with_dtype!(inputs[0].spec.dtype(), T: Float => backward::<T>(scan, inputs, outputs))
 }
 
 /// What backward reads besides the inputs.
@@ -89,8 +67,8 @@ struct BackwardTask<'a, T: Float> {
 
 fn backward<T: Float>(
     scan: &SelectiveScan,
-    inputs: &[View<&CpuBuffer>],
-    outputs: &mut [View<&mut CpuBuffer>],
+    inputs: &[CpuView],
+    outputs: &mut [CpuViewMut],
 ) -> Result<()> {
     let [given @ .., saved, dout, dfinal_state] = inputs else {
         unreachable!("saved states and upstreams come last")
@@ -178,7 +156,7 @@ fn sum_partials<T: Float>(partials: &[T::Acc], count: usize, out: &mut [T]) {
         let mut sum = [T::Acc::ZERO; STRIP];
         let sum = &mut sum[..out.len()];
         for i in 0..count {
-            fold::add(sum, &partials[i * len + start..][..out.len()]);
+            add(sum, &partials[i * len + start..][..out.len()]);
         }
         T::narrow(sum, out);
     });
@@ -273,7 +251,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
             softplus_grad(raw.lanes.as_flattened(), grads.ddelta.lanes.as_flattened_mut());
         }
         for row in grads.ddelta.lanes.chunks(blocks).take(steps.len()) {
-            fold::add(sums.ddelta_bias.as_flattened_mut(), row.as_flattened());
+            add(sums.ddelta_bias.as_flattened_mut(), row.as_flattened());
         }
         grads.du.store(&mut du[steps.clone()]);
         grads.ddelta.store(&mut ddelta[steps.clone()]);
@@ -282,7 +260,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
         }
         for (lanes, out) in [(&sums.db, &mut *db), (&sums.dc, &mut *dc)] {
             let out = &mut out[steps.start * n..steps.end * n];
-            out.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = fold::join(*lanes));
+            out.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = join(*lanes));
         }
     }
     for (da, rate) in sums.da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {

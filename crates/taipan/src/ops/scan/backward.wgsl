@@ -13,7 +13,6 @@
 // Of db and dc: [2, p.partials, p.partial_rows, n].
 @group(0) @binding(6) var<storage, read_write> partials: array<f32>;
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;  // [b, l, d], before the gate
-@group(1) @binding(0) var<uniform> p: Params;
 
 // A·∂b_factor/∂A = Δ·ā − b_factor = Δ·x·φ₁'(x) with zero-order hold, where x = Δ·A. Near 0 the
 // difference would cancel: there, the series φ₁'(x) = Σ xᵏ·(k+1)/(k+2)! is used.

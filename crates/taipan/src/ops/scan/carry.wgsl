@@ -4,7 +4,6 @@
 @group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> sums: array<f32>;            // [b, segments, d]
 @group(0) @binding(2) var<storage, read_write> states: array<f32>;    // [b, chunks, p.rows, d]
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
     let c = i % p.d;

@@ -9,13 +9,12 @@ use std::ops::Range;
 
 use super::discretize::{Method, inverse, rates_of};
 use super::{CHUNK, Discretization, Optional, SelectiveScan, Sizes, StepSize};
-use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
+use crate::cpu::CpuView;
 use crate::cpu::isa::vectorized;
+use crate::cpu::map::add;
 use crate::cpu::prefetch::prefetch_for_later;
 use crate::cpu::threads::GRAIN;
 use crate::dtype::{Float, Real};
-use crate::kernel::View;
 
 /// Channels of a block.
 pub(super) const LANES: usize = 16;
@@ -48,7 +47,7 @@ pub(super) struct Inputs<'a, T: Float> {
 }
 
 impl<'a, T: Float> Inputs<'a, T> {
-    pub(super) fn new(scan: &SelectiveScan, views: &[View<'a, &'a CpuBuffer>]) -> Self {
+    pub(super) fn new(scan: &SelectiveScan, views: &[CpuView<'a>]) -> Self {
         let at = |which| scan.index(which).map(|i| &views[i]);
         Inputs {
             discretization: scan.discretization,
@@ -59,11 +58,11 @@ impl<'a, T: Float> Inputs<'a, T> {
             a_log: views[2].as_slice(),
             b: views[3].as_slice(),
             c: views[4].as_slice(),
-            d: at(Optional::D).map(View::as_slice),
-            delta_bias: at(Optional::DeltaBias).map(View::as_slice),
-            z: at(Optional::Z).map(View::as_slice),
-            initial_state: at(Optional::InitialState).map(View::as_slice),
-            seq_start: at(Optional::SeqStart).map(View::as_slice),
+            d: at(Optional::D).map(CpuView::as_slice),
+            delta_bias: at(Optional::DeltaBias).map(CpuView::as_slice),
+            z: at(Optional::Z).map(CpuView::as_slice),
+            initial_state: at(Optional::InitialState).map(CpuView::as_slice),
+            seq_start: at(Optional::SeqStart).map(CpuView::as_slice),
         }
     }
 
@@ -204,7 +203,7 @@ impl<A: Real> ChunkBuffer<A> {
     /// Add `row` to each step.
     pub(super) fn add(&mut self, row: &[Lanes<A>]) {
         for lanes in self.lanes.chunks_mut(self.blocks) {
-            fold::add(lanes.as_flattened_mut(), row.as_flattened());
+            add(lanes.as_flattened_mut(), row.as_flattened());
         }
     }
 

@@ -7,7 +7,6 @@
 @group(0) @binding(3) var<storage, read_write> dd: array<f32>;           // [d]
 @group(0) @binding(4) var<storage, read_write> ddelta_bias: array<f32>;  // [d]
 @group(0) @binding(5) var<storage, read_write> dinitial_state: array<f32>;       // [b, d, n]
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
     let j = i % p.n;

@@ -8,20 +8,16 @@ use super::cpu::{
 };
 use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rates_of, with_method};
 use super::{CHUNK, SelectiveScan};
-use crate::cpu::CpuBuffer;
-use crate::cpu::fold;
+use crate::cpu::CpuViewMut;
 use crate::cpu::isa::{Isa, vectorized};
+use crate::cpu::reduce;
 use crate::cpu::threads::for_tasks;
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::kernel::View;
-use crate::ops::function::SiluParts;
+use crate::function::SiluParts;
+use crate::kernel::CpuIo;
 
-pub(super) fn cpu(
-    scan: &SelectiveScan,
-    inputs: &[View<&CpuBuffer>],
-    outputs: &mut [View<&mut CpuBuffer>],
-) -> Result<()> {
+pub(super) fn cpu(scan: &SelectiveScan, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
     with_dtype!(inputs[0].spec.dtype(), T: Float => {
         forward(&Inputs::<T>::new(scan, inputs), outputs)
     });
@@ -39,7 +35,7 @@ struct ForwardTask<'a, T: Float> {
     saved: Vec<&'a mut [T::Acc]>,
 }
 
-fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [View<&mut CpuBuffer>]) {
+fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [CpuViewMut]) {
     let sizes = inputs.sizes;
     let [y, final_state, saved @ ..] = outputs else { unreachable!("two results") };
     let ys = columns(Some(y.as_mut_slice::<T>()), sizes.l, sizes);
@@ -248,7 +244,7 @@ vectorized! {
             for (i, state) in rest.iter().enumerate() {
                 sums[i] = c[whole.len()][i].fma::<I>(*state, sums[i]);
             }
-            *out = d.fma::<I>(*u, fold::join(sums));
+            *out = d.fma::<I>(*u, reduce::join(sums));
         }
     }
 }

@@ -10,7 +10,6 @@
 // [b, d, n]; without OUTPUT, the sums of step sizes [b, segments, d].
 @group(0) @binding(6) var<storage, read_write> final_state: array<f32>;
 @group(0) @binding(7) var<storage, read_write> saved: array<f32>;  // [b, chunks, n, d]
-@group(1) @binding(0) var<uniform> p: Params;
 
 // The state before a chunk.
 fn state_before(at: Work, channel: u32, chunk: u32, j: u32) -> Lanes {

@@ -6,10 +6,12 @@
 use super::{CHUNK, Discretization, OP, Optional, SelectiveScan, Sizes, StepSize};
 use crate::DType;
 use crate::error::{Error, Result};
-use crate::gpu::{Binding, ELEMENTS, GROUP, Gpu, GpuBuffer, Launch, Program, Strided, params};
-use crate::kernel::View;
-use crate::ops::function::{Activation, Function};
-use crate::ops::reduce::Folding;
+use crate::function::{Activation, Function};
+use crate::gpu::{
+    Binding, ELEMENTS, Gpu, GpuBuffer, GpuView, Grid, Launch, MATH, Program, Strided, params,
+};
+use crate::kernel::GpuIo;
+use crate::reduction::Reduction;
 use crate::spec::Spec;
 
 /// Invocations of a workgroup, and channels per invocation.
@@ -61,7 +63,6 @@ struct Variant {
 
 impl Pass {
     fn program(self, variant: Variant) -> Program {
-        let math = include_str!("../../gpu/math.wgsl");
         let (prepared, lanes) = (include_str!("prepared.wgsl"), include_str!("lanes.wgsl"));
         let forward = include_str!("forward.wgsl");
         let rows = match variant.share {
@@ -69,12 +70,12 @@ impl Pass {
             _ => include_str!("subgroups.wgsl"),
         };
         let source: &[&'static str] = match self {
-            Pass::Prepare => &[math, prepared, include_str!("prepare.wgsl"), ELEMENTS],
+            Pass::Prepare => &[MATH, prepared, include_str!("prepare.wgsl"), ELEMENTS],
             Pass::SegmentEnds | Pass::Output => &[prepared, lanes, rows, forward],
-            Pass::Carry => &[math, prepared, include_str!("carry.wgsl"), ELEMENTS],
+            Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
             Pass::Upstream => &[prepared, include_str!("upstream.wgsl"), ELEMENTS],
-            Pass::Reverse => &[math, prepared, lanes, rows, include_str!("reverse.wgsl")],
-            Pass::Backward => &[math, prepared, lanes, rows, include_str!("backward.wgsl")],
+            Pass::Reverse => &[MATH, prepared, lanes, rows, include_str!("reverse.wgsl")],
+            Pass::Backward => &[MATH, prepared, lanes, rows, include_str!("backward.wgsl")],
             Pass::SumPartials => &[include_str!("sum_partials.wgsl"), ELEMENTS],
             Pass::GateGrad => &[include_str!("gate_grad.wgsl"), ELEMENTS],
             Pass::Finish => &[prepared, include_str!("finish.wgsl"), ELEMENTS],
@@ -127,7 +128,7 @@ impl<'a> Scanner<'a> {
     fn new(
         scan: &SelectiveScan,
         gpu: &'a Gpu,
-        inputs: &[View<&GpuBuffer>],
+        inputs: &[GpuView],
         variant: Variant,
         longest: usize,
     ) -> Result<Self> {
@@ -162,15 +163,15 @@ impl<'a> Scanner<'a> {
         };
         let prepared = scratch(gpu, &[len as usize])?;
         let scanner = Scanner { gpu, variant, sizes, params, prepared };
-        let absent = inputs[2].data.all();
-        let at = |which| scan.index(which).map_or(absent, |i| inputs[i].data.all());
+        let absent = inputs[2].all();
+        let at = |which| scan.index(which).map_or(absent, |i| inputs[i].all());
         scanner.elements(
             Pass::Prepare,
             params,
             &[
-                inputs[2].data.all(),
-                inputs[3].data.all(),
-                inputs[4].data.all(),
+                inputs[2].all(),
+                inputs[3].all(),
+                inputs[4].all(),
                 at(Optional::D),
                 at(Optional::DeltaBias),
                 at(Optional::SeqStart),
@@ -200,8 +201,7 @@ impl<'a> Scanner<'a> {
             params,
             inputs,
             outputs,
-            groups: len.div_ceil(GROUP),
-            work: len as u64,
+            grid: Grid::elements(len),
         })
     }
 
@@ -220,9 +220,11 @@ impl<'a> Scanner<'a> {
             params: ScanParams { end_unit: params.first_unit + units as u32, ..params },
             inputs,
             outputs,
-            groups: units * blocks(d),
             // About 32 operations for each state at each step.
-            work: 32 * (units * steps * d) as u64 * n as u64,
+            grid: Grid {
+                groups: units * blocks(d),
+                work: 32 * (units * steps * d) as u64 * n as u64,
+            },
         })
     }
 
@@ -279,9 +281,7 @@ fn enough_invocations(gpu: &Gpu) -> usize {
 
 pub(super) fn forward(
     scan: &SelectiveScan,
-    gpu: &Gpu,
-    inputs: &[View<&GpuBuffer>],
-    outputs: &[View<&GpuBuffer>],
+    GpuIo { gpu, inputs, outputs, .. }: GpuIo,
 ) -> Result<()> {
     let (y, final_state) = (&outputs[0], &outputs[1]);
     if y.spec.len() == 0 {
@@ -310,31 +310,24 @@ pub(super) fn forward(
             (&scratch, 0)
         }
     };
-    let at = |which, absent| scan.index(which).map_or(absent, |i| inputs[i].data.all());
-    let (prepared, u) = (scanner.prepared.all(), inputs[0].data.all());
-    let bound = [
-        prepared,
-        u,
-        inputs[1].data.all(),
-        at(Optional::Z, u),
-        at(Optional::InitialState, prepared),
-    ];
+    let at = |which, absent| scan.index(which).map_or(absent, |i| inputs[i].all());
+    let (prepared, u) = (scanner.prepared.all(), inputs[0].all());
+    let bound =
+        [prepared, u, inputs[1].all(), at(Optional::Z, u), at(Optional::InitialState, prepared)];
     let params = ScanParams { given: scanner.params.given | save << 5, ..scanner.params };
     if let Some(sums) = scanner.sums()? {
         let params = ScanParams { segments: params.segments - 1, ..params };
-        let results = [y.data.all(), sums.all(), saved.all()];
+        let results = [y.all(), sums.all(), saved.all()];
         scanner.launch_scan(Pass::SegmentEnds, (params, b * (segments - 1)), &bound, &results)?;
         scanner.carry(params, &sums, saved)?;
     }
-    let results = [y.data.all(), final_state.data.all(), saved.all()];
+    let results = [y.all(), final_state.all(), saved.all()];
     scanner.launch_scan(Pass::Output, (params, b * segments), &bound, &results)
 }
 
 pub(super) fn backward(
     scan: &SelectiveScan,
-    gpu: &Gpu,
-    inputs: &[View<&GpuBuffer>],
-    outputs: &[View<&GpuBuffer>],
+    GpuIo { gpu, inputs, outputs, .. }: GpuIo,
 ) -> Result<()> {
     let [.., saved, dout, dfinal_state] = inputs else {
         unreachable!("saved states and upstreams come last")
@@ -377,11 +370,11 @@ pub(super) fn backward(
     let in_place = |i: usize| wide.get(i).unwrap_or(outputs[i].data).all();
     let (du, ddelta) = (in_place(0), in_place(1));
     let carries = scanner.scratch(&[b, chunks * rows + n, d])?;
-    let gate = z.map_or(u.data.all(), |z| inputs[z].data.all());
+    let gate = z.map_or(u.all(), |z| inputs[z].all());
     scanner.elements(
         Pass::Upstream,
         ScanParams { len: (b * l.max(n) * d) as u32, ..base },
-        &[prepared, inputs[1].data.all(), gate, dout.data.all(), dfinal_state.data.all()],
+        &[prepared, inputs[1].all(), gate, dout.all(), dfinal_state.all()],
         &[ddelta, du, carries.all()],
     )?;
     let segments = base.all_segments as usize;
@@ -418,44 +411,44 @@ pub(super) fn backward(
         scanner.launch_scan(
             Pass::Backward,
             (params, end - first),
-            &[prepared, u.data.all(), saved.data.all()],
+            &[prepared, u.all(), saved.all()],
             &[ddelta, du, carries.all(), partial.all(), y.all()],
         )?;
         scanner.elements(
             Pass::SumPartials,
             ScanParams { len: (2 * partial_rows * n) as u32, ..params },
             &[partial.all()],
-            &[outputs[3].data.all(), outputs[4].data.all()],
+            &[outputs[3].all(), outputs[4].all()],
         )?;
     }
 
     if let Some(z) = z {
-        let bound = [dout.data.all(), y.all(), inputs[z].data.all()];
-        scanner.elements(Pass::GateGrad, base, &bound, &[outputs[z].data.all()])?;
+        let bound = [dout.all(), y.all(), inputs[z].all()];
+        scanner.elements(Pass::GateGrad, base, &bound, &[outputs[z].all()])?;
     }
-    let narrow = Folding::sum(OP, DType::F32, variant.elem);
     for (wide, output) in wide.iter().zip(outputs) {
-        narrow.launch(gpu, wide.all(), [1, 1, len], output.data.all())?;
+        let narrow = Reduction::sum_of_rows(1, len);
+        gpu.reduce(OP, narrow, (wide.all(), DType::F32), output.elements())?;
     }
     let sums = scanner.scratch(&[rows, d])?;
-    let sum = Folding::sum(OP, DType::F32, DType::F32);
-    sum.launch(gpu, carries.all(), [1, b * chunks, rows * d], sums.all())?;
+    let sum = Reduction::sum_of_rows(b * chunks, rows * d);
+    gpu.reduce(OP, sum, (carries.all(), DType::F32), (sums.all(), DType::F32))?;
     // A buffer cannot be bound twice for writing: absent outputs get buffers of their own.
     let optional =
         [Optional::D, Optional::DeltaBias, Optional::InitialState].map(|which| scan.index(which));
     let absent = [scanner.scratch(&[0])?, scanner.scratch(&[0])?, scanner.scratch(&[0])?];
     let [dd, ddelta_bias, dinitial_state] =
-        [0, 1, 2].map(|i| optional[i].map_or(absent[i].all(), |output| outputs[output].data.all()));
+        [0, 1, 2].map(|i| optional[i].map_or(absent[i].all(), |output| outputs[output].all()));
     scanner.elements(
         Pass::Finish,
         ScanParams { len: (b * n * d) as u32, ..base },
         &[sums.all(), carries.all()],
-        &[outputs[2].data.all(), dd, ddelta_bias, dinitial_state],
+        &[outputs[2].all(), dd, ddelta_bias, dinitial_state],
     )
 }
 
 /// Copy a whole tensor.
-fn copy(gpu: &Gpu, x: &View<&GpuBuffer>, y: &View<&GpuBuffer>) -> Result<()> {
+fn copy(gpu: &Gpu, x: &GpuView, y: &GpuView) -> Result<()> {
     gpu.copy(OP, x, y, Strided { dims: vec![[x.spec.len(), 1, 1]], from: 0, to: 0 })
 }
 

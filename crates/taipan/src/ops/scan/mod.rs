@@ -9,16 +9,14 @@ mod discretize;
 mod forward;
 mod gpu;
 
-use self::backward::ScanGrad;
+#[cfg(test)]
+pub(super) use self::gpu::programs;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run};
+use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
-
-#[cfg(test)]
-pub(super) use self::gpu::programs;
 
 const OP: &str = "selective_scan";
 
@@ -270,8 +268,14 @@ impl Op for SelectiveScan {
         let states = saved.take_output(2);
         let mut inputs: Vec<&Tensor> = (0..self.inputs()).map(|i| saved.input(i)).collect();
         inputs.extend([&states, &dys[0], &dys[1]]);
-        let mut grads: Vec<_> = run(&ScanGrad(*self), &inputs)?.into_iter().map(Some).collect();
-        if self.index(Optional::SeqStart).is_some() {
+        let seq_start = self.index(Optional::SeqStart);
+        let floats = (0..self.inputs()).filter(|i| Some(*i) != seq_start);
+        let specs = floats.map(|i| saved.specs[i].clone()).collect();
+        let cpu = |io: CpuIo| backward::cpu(self, io);
+        let gpu = |io: GpuIo| gpu::backward(self, io);
+        let grads = compute((OP, "backward"), &inputs, specs, cpu, gpu)?;
+        let mut grads: Vec<_> = grads.into_iter().map(Some).collect();
+        if seq_start.is_some() {
             grads.push(None);
         }
         Ok(grads)
@@ -326,12 +330,12 @@ impl Kernel for SelectiveScan {
         vec![saved_states(&outputs[0], &outputs[1]).expect("checked with the outputs")]
     }
 
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        forward::cpu(self, inputs, outputs)
+    fn cpu(&self, io: CpuIo) -> Result<()> {
+        forward::cpu(self, io)
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs }: GpuIo) -> Result<()> {
-        gpu::forward(self, gpu, inputs, outputs)
+    fn gpu(&self, io: GpuIo) -> Result<()> {
+        gpu::forward(self, io)
     }
 }
 

@@ -7,7 +7,6 @@
 @group(0) @binding(4) var<storage, read> delta_bias: array<f32>;  // [d]
 @group(0) @binding(5) var<storage, read> seq_start: array<u32>;       // [b, l]
 @group(0) @binding(6) var<storage, read_write> prepared: array<f32>;
-@group(1) @binding(0) var<uniform> p: Params;
 
 // Below the minimum, exp(Δ·A) is 1 anyway, and 1/A could be infinite; above the maximum, A could
 // be.

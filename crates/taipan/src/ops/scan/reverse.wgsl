@@ -6,7 +6,6 @@
 @group(0) @binding(2) var<storage, read> dy: array<f32>;             // [b, l, d]
 @group(0) @binding(3) var<storage, read_write> carries: array<f32>;  // [b, chunks, n + 2, d]
 @group(0) @binding(4) var<storage, read_write> sums: array<f32>;     // [b, segments, d]
-@group(1) @binding(0) var<uniform> p: Params;
 
 @compute @workgroup_size(WIDTH)
 fn main(

@@ -3,7 +3,6 @@
 @group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read_write> db: array<Elem>;  // [b, l, n]
 @group(0) @binding(2) var<storage, read_write> dc: array<Elem>;  // [b, l, n]
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
     let len = p.partial_rows * p.n;

@@ -8,7 +8,6 @@
 @group(0) @binding(5) var<storage, read_write> sizes: array<f32>;    // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> dy: array<f32>;       // [b, l, d]
 @group(0) @binding(7) var<storage, read_write> carries: array<f32>;  // [b, chunks, n + 2, d]
-@group(1) @binding(0) var<uniform> p: Params;
 
 fn element(i: u32) {
     let c = i % p.d;

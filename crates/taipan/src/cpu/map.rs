@@ -1,0 +1,52 @@
+//! Element-wise functions.
+
+use super::isa::vectorized;
+use super::threads::{GRAIN, for_chunks};
+use crate::dtype::{Float, Real, widened};
+
+/// Elements that are processed at a time: their widened copies stay in the first-level cache.
+pub(crate) const BLOCK: usize = 1024;
+
+/// `f(x, other, out)` in the wider type, block by block; `other` may be empty.
+pub(crate) fn map<T: Float>(
+    x: &[T],
+    other: &[T],
+    out: &mut [T],
+    f: impl Fn(&[T::Acc], &[T::Acc], &mut [T::Acc]) + Sync,
+) {
+    for_chunks(out, GRAIN, |start, out| {
+        let [mut wide_x, mut wide_other, mut wide_out] = [[T::Acc::ZERO; BLOCK]; 3];
+        for (i, out) in out.chunks_mut(BLOCK).enumerate() {
+            let at = start + i * BLOCK..start + i * BLOCK + out.len();
+            let x = widened(&x[at.clone()], &mut wide_x[..out.len()]);
+            let other = other.get(at).unwrap_or_default();
+            let other = widened(other, &mut wide_other[..other.len()]);
+            let wide_out = &mut wide_out[..out.len()];
+            f(x, other, wide_out);
+            T::narrow(wide_out, out);
+        }
+    });
+}
+
+vectorized! {
+    /// `to += factor·x`
+    pub(crate) fn add_scaled<I: Isa, A: Real>(to: &mut [A], factor: A, x: &[A]) {
+        for (to, x) in to.iter_mut().zip(x) {
+            *to = factor.fma::<I>(*x, *to);
+        }
+    }
+
+    /// `to += x`
+    pub(crate) fn add<I: Isa, A: Real>(to: &mut [A], x: &[A]) {
+        for (to, x) in to.iter_mut().zip(x) {
+            *to += *x;
+        }
+    }
+
+    /// `to = to·x`
+    pub(crate) fn multiply<I: Isa, A: Real>(to: &mut [A], x: &[A]) {
+        for (to, x) in to.iter_mut().zip(x) {
+            *to *= *x;
+        }
+    }
+}

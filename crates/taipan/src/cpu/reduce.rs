@@ -1,0 +1,218 @@
+//! Sums and maxima, in an order that depends on sizes only.
+
+use super::isa::vectorized;
+use super::map::add;
+use super::threads::{GRAIN, for_chunks};
+use crate::dtype::{Float, Real};
+use crate::reduction::{Fold, Reduction};
+
+/// Fill `out`, `[outer, inner]`, with the reductions of `x`, `[outer, len, inner]`.
+pub(crate) fn reduce<T: Float>(reduction: Reduction, x: &[T], out: &mut [T]) {
+    match reduction.inner {
+        1 => reduce_rows(reduction, x, out),
+        _ => reduce_columns(reduction, x, out),
+    }
+}
+
+impl Fold {
+    fn start<A: Real>(self) -> A {
+        match self {
+            Fold::Max => A::of(f64::NEG_INFINITY),
+            Fold::Sum | Fold::Mean => A::ZERO,
+        }
+    }
+
+    fn slice<A: Real>(self, x: &[A]) -> A {
+        match self {
+            Fold::Max => max(x).unwrap_or(self.start()),
+            Fold::Sum | Fold::Mean => sum(x),
+        }
+    }
+
+    /// `acc = fold(acc, x)`, element by element.
+    fn merge<A: Real>(self, acc: &mut [A], x: &[A]) {
+        match self {
+            Fold::Max => acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = larger(*acc, *x)),
+            Fold::Sum | Fold::Mean => add(acc, x),
+        }
+    }
+
+    fn finish<A: Real>(self, acc: A, len: usize) -> A {
+        match self {
+            Fold::Mean => acc / A::of(len as f64),
+            Fold::Sum | Fold::Max => acc,
+        }
+    }
+}
+
+/// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the results of the
+/// blocks.
+fn reduce_rows<T: Float>(Reduction { fold, len, .. }: Reduction, x: &[T], out: &mut [T]) {
+    const BLOCK: usize = 1024;
+    let blocks = len.div_ceil(BLOCK);
+    let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks];
+    for_chunks(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, chunk| {
+        let mut wide = [T::Acc::ZERO; BLOCK];
+        for (i, partial) in chunk.iter_mut().enumerate() {
+            let (row, block) = ((start + i) / blocks, (start + i) % blocks);
+            let x = &x[row * len..][..len][block * BLOCK..];
+            let wide = &mut wide[..x.len().min(BLOCK)];
+            T::widen(&x[..wide.len()], wide);
+            *partial = fold.slice(wide);
+        }
+    });
+    for_chunks(out, GRAIN.div_ceil(blocks.max(1)), |start, chunk| {
+        for (i, out) in chunk.iter_mut().enumerate() {
+            let acc = fold.slice(&partial[(start + i) * blocks..][..blocks]);
+            T::narrow(&[fold.finish(acc, len)], std::slice::from_mut(out));
+        }
+    });
+}
+
+/// `[outer, len, inner]` to `[outer, inner]`: strips of columns, in parallel, summed in blocks of
+/// rows so that the error does not grow with their number.
+fn reduce_columns<T: Float>(reduction: Reduction, x: &[T], out: &mut [T]) {
+    let Reduction { fold, len, inner, .. } = reduction;
+    const STRIP: usize = 256;
+    const ROWS: usize = 256;
+    for_chunks(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, chunk| {
+        let mut wide = [T::Acc::ZERO; STRIP];
+        let mut done = 0;
+        while done < chunk.len() {
+            let (outer, column) = ((start + done) / inner, (start + done) % inner);
+            let n = STRIP.min(inner - column).min(chunk.len() - done);
+            let mut total = [fold.start::<T::Acc>(); STRIP];
+            for first in (0..len).step_by(ROWS) {
+                let mut block = [fold.start::<T::Acc>(); STRIP];
+                for row in first..len.min(first + ROWS) {
+                    T::widen(&x[(outer * len + row) * inner + column..][..n], &mut wide[..n]);
+                    fold.merge(&mut block[..n], &wide[..n]);
+                }
+                fold.merge(&mut total[..n], &block[..n]);
+            }
+            for x in &mut total[..n] {
+                *x = fold.finish(*x, len);
+            }
+            T::narrow(&total[..n], &mut chunk[done..done + n]);
+            done += n;
+        }
+    });
+}
+
+/// Partial sums computed in parallel by the vector units.
+pub(crate) const LANES: usize = 32;
+
+/// The sum; the error grows with the logarithm of the length.
+pub(crate) fn sum<A: Real>(x: &[A]) -> A {
+    const LEAF: usize = 1024;
+    match x.len() {
+        // Too short for lanes.
+        0..8 => return x.iter().fold(A::ZERO, |sum, x| sum + *x),
+        8..=LEAF => return sum_by_lanes(x),
+        _ => {}
+    }
+    let (left, right) = x.split_at((x.len() / 2).next_multiple_of(LANES));
+    sum(left) + sum(right)
+}
+
+/// The largest element, or NaN if there is one; `None` if there are none.
+pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
+    let first = *x.first()?;
+    match x.len() {
+        0..8 => Some(x.iter().fold(first, |max, x| larger(max, *x))),
+        _ => Some(max_by_lanes(x, first)),
+    }
+}
+
+/// Elements of a block of [`first_largest`].
+pub(crate) const BLOCK: usize = 1024;
+
+/// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets
+/// `x` to the elements from `i` on. −∞ and 0 for an empty row.
+pub(crate) fn first_largest<A: Real>(
+    len: usize,
+    mut block: impl FnMut(usize, &mut [A]),
+) -> (A, usize) {
+    let mut buffer = [A::ZERO; BLOCK];
+    let mut found = (A::of(f64::NEG_INFINITY), 0);
+    for first in (0..len).step_by(BLOCK) {
+        let x = &mut buffer[..BLOCK.min(len - first)];
+        block(first, x);
+        let Some(largest) = max(x) else { continue };
+        let nan = |x: A| x.to_f64().is_nan();
+        if largest > found.0 || nan(largest) && !nan(found.0) {
+            let at = x.iter().position(|x| *x == largest || nan(*x));
+            found = (largest, first + at.unwrap_or(0));
+        }
+    }
+    found
+}
+
+/// `Σ a·b` of two slices of the same length; the error grows as that of [`sum`].
+pub(crate) fn dot<A: Real>(a: &[A], b: &[A]) -> A {
+    const LEAF: usize = 4096;
+    if a.len() <= LEAF {
+        return dot_by_lanes(a, b);
+    }
+    let half = (a.len() / 2).next_multiple_of(LANES);
+    dot(&a[..half], &b[..half]) + dot(&a[half..], &b[half..])
+}
+
+/// The larger; NaN if either is.
+#[inline(always)]
+pub(crate) fn larger<A: Real>(a: A, b: A) -> A {
+    // Comparisons with NaN are false: a new NaN is taken, and an old one stays.
+    #[allow(clippy::eq_op)]
+    if b > a || b != b { b } else { a }
+}
+
+/// The sum of the lanes, whose number is a power of two, by halves.
+#[inline(always)]
+pub(crate) fn join<A: Real, const N: usize>(mut lanes: [A; N]) -> A {
+    let mut width = N / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] += lanes[i + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// `f(lane, x)` for each element, with [`LANES`] lanes that take turns.
+#[inline(always)]
+pub(crate) fn by_lanes<A: Copy, L: Copy>(x: &[A], start: L, f: impl Fn(L, A) -> L) -> [L; LANES] {
+    let mut lanes = [start; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = f(*lane, *x);
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(rest) {
+        *lane = f(*lane, *x);
+    }
+    lanes
+}
+
+vectorized! {
+    fn sum_by_lanes<I: Isa, A: Real>(x: &[A]) -> A {
+        join(by_lanes(x, A::ZERO, |sum, x| sum + x))
+    }
+
+    fn dot_by_lanes<I: Isa, A: Real>(a: &[A], b: &[A]) -> A {
+        let mut lanes = [A::ZERO; LANES];
+        let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+        for (a, b) in a.iter().zip(b) {
+            lanes = std::array::from_fn(|i| a[i].fma::<I>(b[i], lanes[i]));
+        }
+        for i in 0..a_rest.len().min(b_rest.len()) {
+            lanes[i] = a_rest[i].fma::<I>(b_rest[i], lanes[i]);
+        }
+        join(lanes)
+    }
+
+    fn max_by_lanes<I: Isa, A: Real>(x: &[A], first: A) -> A {
+        by_lanes(x, first, larger).into_iter().fold(first, larger)
+    }
+}

@@ -1,7 +1,0 @@
-// Each invocation sets one word.
-@group(0) @binding(0) var<storage, read_write> out: array<u32>;
-@group(1) @binding(0) var<uniform> p: Params;
-
-fn element(i: u32) {
-    out[i] = p.word;
-}

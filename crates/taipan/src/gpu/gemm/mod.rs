@@ -1,0 +1,165 @@
+//! The matrix product, with a fused prologue or epilogue: one tiled kernel for all layouts, and one
+//! for few rows.
+
+mod variant;
+
+#[cfg(test)]
+pub(super) use self::variant::programs;
+use self::variant::{ProductParams, Second, Tile, Variant};
+use super::{Binding, Gpu, GpuBuffer, GpuView, Grid, Launch};
+use crate::DType;
+use crate::error::Result;
+use crate::function::{Activation, Function};
+use crate::product::{Product, Side};
+use crate::reduction::{Fold, Reduction};
+
+/// A product, its operands, and what is fused into it.
+pub(crate) struct Gemm<'a> {
+    pub(crate) product: Product,
+    pub(crate) left: &'a GpuView<'a>,
+    pub(crate) right: &'a GpuView<'a>,
+    pub(crate) fused: Fused<'a>,
+    /// Whether a small and deep product may be split along `k`, as for gradients of weights.
+    pub(crate) split_k: bool,
+}
+
+/// What is fused into a product.
+pub(crate) enum Fused<'a> {
+    /// `y = function(left·right + bias)`, and optionally `pre = left·right + bias`.
+    Epilogue { bias: Option<&'a GpuView<'a>>, function: Function, pre: Option<&'a GpuView<'a>> },
+    /// One operand is `grad_pre`: computed from `dy`, which is bound in its place, and `saved`;
+    /// without `saved`, it is bound itself.
+    Prologue {
+        grad_pre: Side,
+        saved: Option<&'a GpuView<'a>>,
+        function: Function,
+        /// The output for the sums of `grad_pre` over `k` and over all entries.
+        sums: Option<&'a GpuView<'a>>,
+    },
+}
+
+impl Fused<'_> {
+    /// Nothing.
+    pub(crate) const NONE: Fused<'static> =
+        Fused::Epilogue { bias: None, function: Function::Activation(Activation::None), pre: None };
+}
+
+/// With fewer workgroups a GPU is partly idle, and a deep product is split along `k`.
+const ENOUGH_GROUPS: usize = 64;
+/// The minimum depth of a split.
+const MIN_SPLIT_DEPTH: usize = 512;
+
+impl Gemm<'_> {
+    /// Fill `y`, `[entries, m, n]`, and the other results of what is fused.
+    pub(crate) fn store(&self, op: &'static str, gpu: &Gpu, y: &GpuView) -> Result<()> {
+        let &Gemm { product, left, right, ref fused, .. } = self;
+        let Product { entries, m, n, k, .. } = product;
+        let tile = self.tile();
+        let [rows, columns] = tile.size();
+        let groups = m.div_ceil(rows) * n.div_ceil(columns) * entries;
+        let depth = self.depth(tile, groups);
+        let splits = k.div_ceil(depth).max(1);
+
+        let sum = |outer, len, inner| Reduction { fold: Fold::Sum, outer, len, inner };
+        let y = Sliced::new(op, gpu, y, sum(entries, splits, m * n))?;
+        let (mut bias, mut derivative) = (false, None);
+        let (mut aux, mut function) = (None, Activation::None.into());
+        let (mut sums, mut second) = (None, None);
+        match *fused {
+            Fused::Epilogue { bias: addend, function: applied, pre } => {
+                (bias, aux, function) = (addend.is_some(), addend, applied);
+                second = pre.map(|pre| (Second::Pre(pre.spec.dtype()), pre.all()));
+            }
+            Fused::Prologue { grad_pre, saved, function: differentiated, sums: result } => {
+                if saved.is_some() {
+                    (derivative, aux, function) = (Some(grad_pre), saved, differentiated);
+                }
+                if let Some(result) = result {
+                    let sum = sum(1, entries * splits, result.spec.len());
+                    let sliced = sums.insert(Sliced::new(op, gpu, result, sum)?);
+                    second = Some((Second::Sums(grad_pre, sliced.dtype()), sliced.binding()));
+                }
+            }
+        }
+        let aux = aux.unwrap_or(left);
+        let variant = Variant {
+            tile,
+            subgroups: gpu.subgroup_size().is_some_and(|size| tile.fits_subgroups(size)),
+            whole: entries == 1 && splits == 1,
+            left: (left.spec.dtype(), product.left),
+            right: (right.spec.dtype(), product.right),
+            aux: aux.spec.dtype(),
+            out: y.dtype(),
+            function,
+            bias,
+            derivative,
+            second: second.map(|(second, _)| second),
+        };
+        let outputs = [Some(y.binding()), second.map(|(_, binding)| binding)];
+        let work = (entries * m * n) as u64 * k as u64;
+        let [m, n, k, entries, splits_, depth] =
+            [m, n, k, entries, splits, depth].map(|x| x as u32);
+        gpu.launch(Launch {
+            name: op,
+            program: variant.program(),
+            params: ProductParams { m, n, k, entries, splits: splits_, depth },
+            inputs: &[left.all(), right.all(), aux.all()],
+            outputs: &outputs.into_iter().flatten().collect::<Vec<_>>(),
+            grid: Grid { groups: groups * splits, work },
+        })?;
+        y.sum(gpu)?;
+        sums.map_or(Ok(()), |sums| sums.sum(gpu))
+    }
+
+    fn tile(&self) -> Tile {
+        match Tile::of(self.product.m, self.product.n, self.product.right) {
+            // Only the tiled kernel computes sums.
+            Tile::Thin { .. } if matches!(self.fused, Fused::Prologue { sums: Some(_), .. }) => {
+                Tile::WIDE
+            }
+            tile => tile,
+        }
+    }
+
+    /// The depth that a workgroup sums, given the number of workgroups without a split.
+    fn depth(&self, tile: Tile, groups: usize) -> usize {
+        let k = self.product.k;
+        let splits = match tile {
+            Tile::Block { .. } if self.split_k => {
+                ENOUGH_GROUPS.div_ceil(groups.max(1)).min(k / MIN_SPLIT_DEPTH).max(1)
+            }
+            _ => 1,
+        };
+        k.div_ceil(splits).next_multiple_of(Tile::STEP).max(Tile::STEP)
+    }
+}
+
+/// A result that a kernel writes in slices, `[outer, len, inner]`: in f32, to be summed, or directly
+/// if there is one slice.
+struct Sliced<'a> {
+    op: &'static str,
+    result: &'a GpuView<'a>,
+    partial: Option<GpuBuffer>,
+    sum: Reduction,
+}
+
+impl<'a> Sliced<'a> {
+    fn new(op: &'static str, gpu: &Gpu, result: &'a GpuView<'a>, sum: Reduction) -> Result<Self> {
+        let bytes = sum.outer * sum.len * sum.inner * DType::F32.size();
+        let partial = (sum.len > 1).then(|| gpu.scratch(op, bytes)).transpose()?;
+        Ok(Self { op, result, partial, sum })
+    }
+
+    fn dtype(&self) -> DType {
+        if self.partial.is_some() { DType::F32 } else { self.result.spec.dtype() }
+    }
+
+    fn binding(&self) -> Binding<'_> {
+        self.partial.as_ref().unwrap_or(self.result.data).all()
+    }
+
+    fn sum(&self, gpu: &Gpu) -> Result<()> {
+        let Some(partial) = &self.partial else { return Ok(()) };
+        gpu.reduce(self.op, self.sum, (partial.all(), DType::F32), self.result.elements())
+    }
+}

@@ -1,8 +1,0 @@
-// y = factor·x, one element per invocation.
-@group(0) @binding(0) var<storage, read> x: array<Elem>;
-@group(0) @binding(1) var<storage, read_write> y: array<Elem>;
-@group(1) @binding(0) var<uniform> p: Params;
-
-fn element(i: u32) {
-    y[i] = Elem(p.factor * f32(x[i]));
-}

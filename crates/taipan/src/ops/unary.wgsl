@@ -1,8 +1,0 @@
-// y = f(x), one element per invocation.
-@group(0) @binding(0) var<storage, read> x: array<Elem>;
-@group(0) @binding(1) var<storage, read_write> y: array<Elem>;
-@group(1) @binding(0) var<uniform> p: Params;
-
-fn element(i: u32) {
-    y[i] = Elem(value(f32(x[i])));
-}
