@@ -39,16 +39,16 @@ pub(crate) enum Storage {
 
 /// A value before its conversion to an element.
 #[derive(Clone, Copy)]
-enum Number {
+enum Constant {
     Float(f64),
     Int(i64),
 }
 
-impl Number {
+impl Constant {
     fn to<T: Element>(self) -> T {
         match self {
-            Number::Float(value) => T::of_f64(value),
-            Number::Int(value) => T::of_i64(value),
+            Constant::Float(value) => T::of_f64(value),
+            Constant::Int(value) => T::of_i64(value),
         }
     }
 }
@@ -90,17 +90,17 @@ impl Tensor {
 
     /// A tensor whose elements all are `value`, rounded to `dtype`.
     pub fn full(shape: &[usize], value: f64, dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::constant("full", shape, dtype, device, Number::Float(value))
+        Tensor::constant("full", shape, dtype, device, Constant::Float(value))
     }
 
     /// A tensor of zeros.
     pub fn zeros(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::constant("zeros", shape, dtype, device, Number::Int(0))
+        Tensor::constant("zeros", shape, dtype, device, Constant::Int(0))
     }
 
     /// A tensor of ones.
     pub fn ones(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-        Tensor::constant("ones", shape, dtype, device, Number::Int(1))
+        Tensor::constant("ones", shape, dtype, device, Constant::Int(1))
     }
 
     /// The whole numbers `start, start + 1, … end - 1` as a `[end - start]` tensor, each converted
@@ -109,7 +109,7 @@ impl Tensor {
         const OP: &str = "arange";
         ensure!(OP, start <= end, "the range {start}..{end} runs backwards");
         let len = usize::try_from(end.abs_diff(start)).unwrap_or(usize::MAX);
-        Tensor::from_fn(OP, &[len], dtype, device, |i| Number::Int(start + i as i64))
+        Tensor::from_fn(OP, &[len], dtype, device, |i| Constant::Int(start + i as i64))
     }
 
     /// A tensor whose elements all are `value`, converted to `dtype`. On a GPU nothing is uploaded.
@@ -118,7 +118,7 @@ impl Tensor {
         shape: &[usize],
         dtype: DType,
         device: &Device,
-        value: Number,
+        value: Constant,
     ) -> Result<Tensor> {
         let Device::Gpu(gpu) = device else {
             return Tensor::from_fn(op, shape, dtype, device, |_| value);
@@ -146,7 +146,7 @@ impl Tensor {
         shape: &[usize],
         dtype: DType,
         device: &Device,
-        f: impl Fn(usize) -> Number + Sync,
+        f: impl Fn(usize) -> Constant + Sync,
     ) -> Result<Tensor> {
         use crate::cpu::threads::{GRAIN, for_chunks};
         let spec = Spec::new(op, shape, dtype)?;

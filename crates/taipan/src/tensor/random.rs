@@ -1,7 +1,7 @@
 //! Random tensors: a counter-based generator, so that element `i` depends on the seed and on `i`
 //! alone, and arithmetic that is the same on every platform.
 
-use super::{Number, Tensor};
+use super::{Constant, Tensor};
 use crate::error::Result;
 use crate::{DType, Device};
 
@@ -19,7 +19,7 @@ impl Tensor {
         };
         let scale = 1.0 / (1u64 << digits) as f64;
         Tensor::from_fn("rand", shape, dtype, device, |i| {
-            Number::Float((bits(seed, i as u64) >> (64 - digits)) as f64 * scale)
+            Constant::Float((bits(seed, i as u64) >> (64 - digits)) as f64 * scale)
         })
     }
 
@@ -33,7 +33,7 @@ impl Tensor {
         Tensor::from_fn("randn", shape, dtype, device, |i| {
             let unit = |j: u64| (bits(!seed, 2 * i as u64 + j) >> 11) as f64 / (1u64 << 53) as f64;
             let radius = (-2.0 * libm::log(1.0 - unit(0))).sqrt();
-            Number::Float(radius * libm::cos(std::f64::consts::TAU * unit(1)))
+            Constant::Float(radius * libm::cos(std::f64::consts::TAU * unit(1)))
         })
     }
 }

@@ -10,14 +10,18 @@ const LN2_HIGH: f64 = 3048493539143.0 / (1_u64 << 42) as f64;
 /// ln 2 - `LN2_HIGH`.
 const LN2_LOW: f64 = 5.497923018708371e-14;
 
-/// Added to a number far smaller, rounds it to an integer and leaves that in the low bits.
-const ROUND: f64 = 1.5 * (1_u64 << 52) as f64;
-
 /// The bias of the exponent.
 const BIAS: f64 = 1023.0;
 
 /// 2⁵⁴, which makes any subnormal number normal, and loses nothing on the way back.
 const UP: f64 = (1_u64 << 54) as f64;
+const UP_EXPONENT: f64 = 54.0;
+
+/// Where eˣ is infinite and 0, eˣ - 1 is -1 and tanh x is 1, after rounding.
+const EXP_INFINITE: f64 = 710.0;
+const EXP_ZERO: f64 = -746.0;
+const EXP_M1_FLAT: f64 = -40.0;
+const TANH_FLAT: f64 = 20.0;
 
 /// p of eʳ - 1 = r + r²·p(r) for |r| ≤ ln(2)/2: minimax but for the ½, relative error 2⁻⁵⁵.
 const EXP: [f64; 10] = [
@@ -33,37 +37,7 @@ const EXP: [f64; 10] = [
     2.5046888166535793e-08,
 ];
 
-/// x = n·ln 2 + r with n an integer and |r| ≤ ln(2)/2, as r and the integer n + `bias`, of which
-/// only the low 51 bits mean anything.
-#[inline(always)]
-fn reduce<I: Isa>(x: f64, bias: f64) -> (u64, f64) {
-    let shifted = x.fma::<I>(LOG2_E, ROUND + bias);
-    let n = shifted - (ROUND + bias);
-    let r = n.fma::<I>(-LN2_LOW, n.fma::<I>(-LN2_HIGH, x));
-    (shifted.to_bits(), r)
-}
-
-/// 2ⁿ of the biased exponent n + `BIAS`, in the low 12 bits.
-#[inline(always)]
-fn pow2(biased: u64) -> f64 {
-    f64::from_bits(biased << 52)
-}
-
-/// eʳ - 1 for |r| ≤ ln(2)/2.
-#[inline(always)]
-fn exp_m1_reduced<I: Isa>(r: f64) -> f64 {
-    let square = r * r;
-    square.fma::<I>(polynomial::<I, _, _>(r, square, EXP), r)
-}
-
-/// `UP`·eˣ for x ≤ 0: the factor keeps it from being subnormal.
-#[inline(always)]
-fn exp_nonpositive_up<I: Isa>(x: f64) -> f64 {
-    let x = if x < -746.0 { -746.0 } else { x };
-    let (n, r) = reduce::<I>(x, BIAS + 54.0);
-    let power = pow2(n);
-    power.fma::<I>(exp_m1_reduced::<I>(r), power)
-}
+reduced_exponential!(f64, u64);
 
 /// 2ˣ as the product of 2ⁿ and 1 + m, the two of them, for x from -1023 to 1024.
 #[inline(always)]
@@ -74,15 +48,7 @@ fn exp2_factors<I: Isa>(x: f64) -> (f64, f64) {
 }
 
 impl Math for f64 {
-    #[inline(always)]
-    fn exp<I: Isa>(self) -> f64 {
-        let x = if self > 710.0 { 710.0 } else { self };
-        let x = if x < -746.0 { -746.0 } else { x };
-        let (n, r) = reduce::<I>(x, 2.0 * BIAS);
-        let half = n >> 1;
-        let power = pow2(half);
-        power.fma::<I>(exp_m1_reduced::<I>(r), power) * pow2(n.wrapping_sub(half))
-    }
+    exponentials!(f64);
 
     #[inline(always)]
     fn exp2_parts<I: Isa>(self) -> (f64, f64) {
@@ -99,16 +65,6 @@ impl Math for f64 {
     }
 
     #[inline(always)]
-    fn exp_m1<I: Isa>(self) -> f64 {
-        let x = if self > 710.0 { 710.0 } else { self };
-        let x = if x < -40.0 { -40.0 } else { x };
-        let (n, r) = reduce::<I>(x, BIAS - 1.0);
-        let power = pow2(n);
-        let half = power.fma::<I>(exp_m1_reduced::<I>(r), power - 0.5);
-        if x.abs() < f64::EPSILON / 4.0 { x } else { 2.0 * half }
-    }
-
-    #[inline(always)]
     fn ln<I: Isa>(self) -> f64 {
         libm::log(self)
     }
@@ -116,26 +72,6 @@ impl Math for f64 {
     #[inline(always)]
     fn ln_1p<I: Isa>(self) -> f64 {
         libm::log1p(self)
-    }
-
-    #[inline(always)]
-    fn tanh<I: Isa>(self) -> f64 {
-        let x = self.abs();
-        let x = if x > 20.0 { 20.0 } else { x };
-        let (n, r) = reduce::<I>(-2.0 * x, BIAS);
-        let power = pow2(n);
-        let exp_m1 = exp_m1_reduced::<I>(r);
-        let negated = power.fma::<I>(exp_m1, power - 1.0);
-        let above = power.fma::<I>(exp_m1, power + 1.0);
-        (negated / above).copysign(self)
-    }
-
-    #[inline(always)]
-    fn sigmoid<I: Isa>(self) -> f64 {
-        let e_up = exp_nonpositive_up::<I>(-self.abs());
-        let y = e_up / (UP + e_up);
-        let scale = if self < 0.0 { e_up / UP } else { 1.0 };
-        (-scale).fma::<I>(y, scale)
     }
 
     /// max(x, 0) + ln(1 + e^-|x|).
@@ -148,10 +84,5 @@ impl Math for f64 {
     #[inline(always)]
     fn erf<I: Isa>(self) -> f64 {
         libm::erf(self)
-    }
-
-    #[inline(always)]
-    fn fma<I: Isa>(self, b: f64, c: f64) -> f64 {
-        if I::FMA { self.mul_add(b, c) } else { self * b + c }
     }
 }

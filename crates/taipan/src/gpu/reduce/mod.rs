@@ -1,14 +1,14 @@
 //! Reductions, in as many passes as it takes: each folds blocks, in an order that depends on the
 //! sizes only, and writes f32 for the next.
 
-use super::program::{FLOAT_ORDER, LINES, WORKGROUP, width};
+use super::program::{ELEMENTS, FLOAT_ORDER, LINES, WORKGROUP, width};
 use super::{Binding, Gpu, GpuBuffer, Grid, Launch, Program, params};
 use crate::DType;
 use crate::error::Result;
 use crate::reduction::{Fold, Reduction};
 
 params! {
-    struct FoldParams { lines: u32, outer: u32, len: u32, inner: u32, blocks: u32, divisor: f32 }
+    struct FoldParams { lines: u32, len: u32, count: u32, inner: u32, blocks: u32, divisor: f32 }
 }
 
 /// Contiguous elements that a workgroup folds into one.
@@ -48,23 +48,23 @@ impl Gpu {
             let whole = (!single).then_some(0..blocks);
             for window in whole.into_iter().chain(windows.into_iter().flatten()) {
                 let elements = window.start * block..(window.end * block).min(left);
-                let (len, lines) = (elements.len(), outer * window.len());
+                let (count, lines) = (elements.len(), outer * window.len());
                 let (x, y) = match window.len() == blocks {
                     true => (x, y),
                     false => (x.window(elements, from.size()), y.window(window.clone(), to.size())),
                 };
-                let work = (outer * len * inner) as u64;
+                let work = outer * count * inner;
                 let grid = match rows {
-                    Some(_) => Grid { groups: lines, work },
-                    None => Grid { work, ..Grid::elements(lines * inner) },
+                    Some(_) => Grid::lines(lines, work),
+                    None => Grid { work: work as u64, ..Grid::elements(lines * inner) },
                 };
-                let [lines, outer, len, inner, blocks] =
-                    [lines, outer, len, inner, window.len()].map(|size| size as u32);
+                let [lines, len, count, inner, blocks] =
+                    [lines, lines * inner, count, inner, window.len()].map(|size| size as u32);
                 let divisor = if last { divisor } else { 1.0 };
                 self.launch(Launch {
                     name: op,
                     program: program(fold, rows, from, to),
-                    params: FoldParams { lines, outer, len, inner, blocks, divisor },
+                    params: FoldParams { lines, len, count, inner, blocks, divisor },
                     inputs: &[x],
                     outputs: &[y],
                     grid,
@@ -90,7 +90,7 @@ fn program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
             &[is_max, ("BLOCK", ROW_BLOCK as u32), ("WIDTH", width)],
         ),
         None => Program::new::<FoldParams>(
-            &[FLOAT_ORDER, join, include_str!("columns.wgsl")],
+            &[FLOAT_ORDER, join, include_str!("columns.wgsl"), ELEMENTS],
             &types,
             &[is_max, ("BLOCK", COLUMN_BLOCK as u32)],
         ),
