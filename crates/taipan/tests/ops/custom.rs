@@ -1,10 +1,9 @@
 //! Operations of a user's own.
 
+use taipan::check::{Array, Case, check, devices, input};
 use taipan::{
     BackwardReads, CustomOp, DType, Device, Error, Number, Result, SavedTensors, Tensor, custom,
 };
-
-use crate::harness::{Array, Case, check, devices, input};
 
 /// `y[r, c] = w[c]·x[r, c]²`, with both gradients, and what can be wrong with an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
