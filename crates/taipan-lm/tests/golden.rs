@@ -1,18 +1,14 @@
 //! Whole models against transformers' MambaForCausalLM: golden/make.py made the files and the
 //! values.
 
-#[path = "../../taipan/tests/harness/devices.rs"]
-mod devices;
-
 use std::path::Path;
 
 use serde::Deserialize;
+use taipan::check::devices;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::Safetensors;
 use taipan_lm::{Activations, Batch, Config, Mamba, Role};
-
-use self::devices::devices;
 
 fn path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)

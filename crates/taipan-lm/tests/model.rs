@@ -1,12 +1,8 @@
 //! What a model computes, whatever way it computes it.
 
-#[path = "../../taipan/tests/harness/devices.rs"]
-mod devices;
-
+use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Activations, Batch, Config, IGNORE, Mamba, Role};
-
-use self::devices::devices;
 
 fn config() -> Config {
     Config {

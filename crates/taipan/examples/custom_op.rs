@@ -6,10 +6,11 @@ use taipan::{
 };
 
 /// Pair `(j, j + d/2)` of `x` `[…, l, h, d]` at position `t` is turned by `turn·t·theta^(−2j/d)`.
-struct Rope {
-    theta: f64,
+pub struct Rope {
+    /// The base of the angles.
+    pub theta: f64,
     /// 1, or −1 to turn back.
-    turn: f64,
+    pub turn: f64,
 }
 
 impl CustomOp for Rope {

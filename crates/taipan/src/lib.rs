@@ -42,7 +42,9 @@
 //!   [`selective_scan_step`] and [`Tensor::sample`] for decoding.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]:
 //!   what to do with them.
-//! - [`CustomOp`]: operations of your own, on both devices, with their gradients.
+//! - [`CustomOp`]: operations of your own, on both devices, with their gradients. The module
+//!   `check`, of the cargo feature of the same name, tests their values and gradients as it does
+//!   those of the built-in ops.
 //! - [`profile()`]: where the time goes, op by op.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
@@ -51,6 +53,8 @@
 //! waits: do not hold a lock across it that those take.
 
 mod autograd;
+#[cfg(all(feature = "check", not(target_family = "wasm")))]
+pub mod check;
 mod cpu;
 mod custom;
 mod device;

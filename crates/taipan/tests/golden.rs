@@ -1,15 +1,12 @@
 //! Values and gradients of PyTorch in f64: `tests/golden/make.py` made them and says how.
 
-mod harness;
-
 use serde_json::Value;
+use taipan::check::{Array, array, tensor};
 use taipan::{
     Activation, CausalConv1d, DType, Device, Discretization, Result, Scan, StepSize, Tensor,
     Weight, add_rms_norm, causal_conv1d, cross_entropy, embedding, linear, rms_norm,
     selective_scan,
 };
-
-use harness::{Array, array, tensor};
 
 /// The cases of a file.
 fn cases(text: &str) -> Vec<Value> {

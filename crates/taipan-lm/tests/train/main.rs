@@ -3,8 +3,6 @@
 mod checkpoint;
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../../taipan/tests/harness/devices.rs"]
-mod devices;
 mod harness;
 mod pretrained;
 mod resume;

@@ -1,7 +1,7 @@
 //! A run that was interrupted leaves the same bytes as one that was not.
 
-use crate::devices::devices;
 use crate::harness::{Run, files, steps};
+use taipan::check::devices;
 use taipan::{DType, Device};
 use taipan_lm::Recipe;
 

@@ -1,13 +1,13 @@
 //! Tensors larger than a binding, on a device whose bindings are small.
 
 use half::f16;
+use taipan::check::{Random, array, input, tensor};
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{
     Activation, DType, Device, Result, Tensor, Weight, concat, embedding, gpu::Gpu, linear,
     linear_cross_entropy,
 };
 
-use crate::harness::{Random, array, input, tensor};
 use crate::{limited, read};
 
 const BINDING: usize = 4 << 20;
@@ -90,8 +90,8 @@ fn sums_of_everything() -> Result<()> {
     assert!((x.mean()?.item()? - want / LEN as f64).abs() < 1e-6);
     assert_eq!(x.max()?.item()?, values(4).into_iter().fold(f32::MIN, f32::max) as f64);
     // The same bits as in a single window.
-    let Device::Gpu(whole) = crate::harness::gpu() else { unreachable!("a GPU") };
-    let y = Tensor::new(&values(4), &[LEN], &Device::Gpu(whole.clone()))?;
+    let whole = crate::shared().expect("not skipped");
+    let y = Tensor::new(&values(4), &[LEN], &Device::Gpu(whole))?;
     assert_eq!(x.sum()?.item()?, y.sum()?.item()?);
     Ok(())
 }

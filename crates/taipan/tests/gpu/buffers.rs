@@ -1,12 +1,12 @@
 //! Memory on a GPU.
 
 use half::f16;
+use taipan::check::{Random, array, input, tensor};
 use taipan::gpu::{Capabilities, Gpu, Memory};
 use taipan::{
     Activation, DType, Device, Element, Error, Result, Tensor, Weight, linear, linear_cross_entropy,
 };
 
-use crate::harness::{Random, array, input, tensor};
 use crate::{floats, fresh, limited, open, read, shared};
 
 #[test]

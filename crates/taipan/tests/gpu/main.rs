@@ -1,9 +1,6 @@
 //! The GPU runtime: how adapters are chosen, what becomes of memory, how much work is made of an
 //! op, and what happens when something goes wrong. What ops compute is tested in `ops`.
 
-#[path = "../harness/mod.rs"]
-mod harness;
-
 mod adapters;
 mod binding_windows;
 mod buffers;
@@ -22,6 +19,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use taipan::check::devices;
 use taipan::gpu::{Capabilities, Gpu};
 use taipan::{DType, Device, Tensor, wgpu};
 
@@ -31,8 +29,8 @@ fn shared() -> Option<Gpu> {
         eprintln!("skipped: TAIPAN_TEST_GPU=skip");
         return None;
     }
-    match harness::gpu() {
-        Device::Gpu(gpu) => Some(gpu.clone()),
+    match devices().pop() {
+        Some(Device::Gpu(gpu)) => Some(gpu),
         other => panic!("{other:?} is no GPU"),
     }
 }

@@ -216,7 +216,7 @@ fn step(device: &Device, dtype: DType, i: usize) -> Result<Vec<u64>> {
     let grads = y.backward_from(&randn(&[m, n], 200)?)?;
     let softmax = grads.of(&w)?.softmax(1)?;
     let results = [&y, grads.of(&x)?, &softmax, &softmax.sum()?];
-    Ok(results.iter().flat_map(|x| crate::harness::array(x).data).map(f64::to_bits).collect())
+    Ok(results.iter().flat_map(|x| taipan::check::array(x).data).map(f64::to_bits).collect())
 }
 
 #[test]

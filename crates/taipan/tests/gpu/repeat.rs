@@ -1,9 +1,9 @@
 //! The same inputs give the same bits: in another run, on a device opened anew, in memory that
 //! held something else; for sizes where several launches make one sum.
 
+use taipan::check::array;
 use taipan::{Activation, DType, Device, Result, Tensor, linear};
 
-use crate::harness::array;
 use crate::{floats, fresh};
 
 /// A computation on a device: its results.

@@ -1,8 +1,9 @@
-//! Operations as the mathematics says them: plain loops in f64.
+//! Operations as the mathematics says them: plain loops in f64. `#[path]` it into a test binary.
 
+#![allow(dead_code)] // Each test binary uses a part.
+
+use taipan::check::{Array, indices};
 use taipan::{Activation, Device, Discretization, Sampling, StepSize, Tensor};
-
-use super::array::Array;
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,7 +90,7 @@ pub fn reduce(x: &Array, dims: &[usize], f: impl Fn(&[f64]) -> f64) -> Array {
     let remaining: Vec<usize> = (0..x.shape.len()).filter(|d| !dims.contains(d)).collect();
     let shape: Vec<usize> = remaining.iter().map(|&d| x.shape[d]).collect();
     let inner: Vec<usize> = dims.iter().map(|&d| x.shape[d]).collect();
-    let inner = super::indices(&inner);
+    let inner = indices(&inner);
     Array::from_fn(&shape, |outer| {
         let mut index = vec![0; x.shape.len()];
         remaining.iter().zip(outer).for_each(|(&d, &i)| index[d] = i);

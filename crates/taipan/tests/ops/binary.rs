@@ -1,8 +1,9 @@
 //! Arithmetic of two tensors, with broadcasting.
 
+use taipan::check::{Array, Case, Values, check, input_of};
 use taipan::{Result, Tensor};
 
-use crate::harness::{Array, Case, Values, check, input_of, naive};
+use crate::naive;
 
 /// An operation: its name, the method, and the mathematics.
 struct Operation(&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);

@@ -1,10 +1,9 @@
 //! Conversions between element types.
 
-use taipan::{DType, Device, Result, Tensor};
-
-use crate::harness::{
+use taipan::check::{
     Array, FLOATS, Random, Values, array, devices, input, input_of, round, tensor,
 };
+use taipan::{DType, Device, Result, Tensor};
 
 const ALL: [DType; 6] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::U32, DType::I64];
 

@@ -1,9 +1,9 @@
 //! Causal depthwise convolution: in one call, in several, and of packed sequences.
 
+use taipan::check::{Array, Case, Input, Values, array, check, devices, input, input_of, tensor};
 use taipan::{Activation, CausalConv1d, DType, Result, Tensor, causal_conv1d, concat};
 
-use crate::harness::naive::Conv;
-use crate::harness::{Array, Case, Input, Values, array, check, devices, input, input_of, tensor};
+use crate::naive::Conv;
 
 /// A convolution: its sizes, which tensors it has, and where sequences start.
 #[derive(Clone, Debug)]

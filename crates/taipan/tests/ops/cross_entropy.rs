@@ -1,10 +1,9 @@
 //! The loss from logits.
 
+use taipan::check::{Array, Case, FLOATS, Values, array, check, devices, input_of, round, tensor};
 use taipan::{DType, Device, Error, Result, Tensor, cross_entropy};
 
-use crate::harness::{
-    Array, Case, FLOATS, Values, array, check, devices, input_of, naive, round, tensor,
-};
+use crate::naive;
 
 /// Targets below `v` in some order.
 pub fn some_targets(count: usize, v: usize) -> Vec<u32> {
@@ -23,7 +22,7 @@ fn check_case(shape: &[usize], targets: Vec<u32>, ignore: Option<u32>) {
         &Case::new(
             format!("cross_entropy {shape:?} ignoring {ignore:?}"),
             [input_of(shape, Values::Between(-3.0, 3.0))],
-            // The harness wants results in the type of the inputs.
+            // The check wants results in the type of the inputs.
             move |t| loss(&t[0], &targets, ignore)?.cast(t[0].dtype()),
             move |i: &[Array]| naive::cross_entropy(&i[0], &known, ignore),
         )

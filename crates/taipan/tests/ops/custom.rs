@@ -1,10 +1,13 @@
 //! Operations of a user's own.
 
+use taipan::check::{Array, Case, check, devices, input};
 use taipan::{
     BackwardReads, CustomOp, DType, Device, Error, Number, Result, SavedTensors, Tensor, custom,
 };
 
-use crate::harness::{Array, Case, check, devices, input};
+#[allow(dead_code)] // Its `main` is for the example.
+#[path = "../../examples/custom_op.rs"]
+mod example;
 
 /// `y[r, c] = w[c]·x[r, c]²`, with both gradients, and what can be wrong with an op.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,6 +81,28 @@ fn values_and_gradients_on_every_device() {
         let name = format!("squares [{m}, {n}]");
         let call = |t: &[Tensor]| custom(Squares::Right, &[&t[0], &t[1]]);
         check(&Case::new(name, inputs, call, naive).cancelling(m));
+    }
+}
+
+/// On the CPU: in WGSL, sines and cosines need only be within 2⁻¹¹, and the example compares those.
+#[test]
+fn the_op_of_the_example() {
+    for [l, h, d] in [[0, 1, 2], [1, 1, 2], [5, 3, 8], [130, 2, 64]] {
+        let call = |t: &[Tensor]| custom(example::Rope { theta: 100.0, turn: 1.0 }, &[&t[0]]);
+        let reference = move |i: &[Array]| {
+            Array::from_fn(&[2, l, h, d], |at| {
+                let (position, j) = (at[1] as f64, at[3] % (d / 2));
+                let (sin, cos) = (position * 100f64.powf(-2.0 * j as f64 / d as f64)).sin_cos();
+                let x = |channel| i[0].at(&[at[0], at[1], at[2], channel]);
+                match at[3] < d / 2 {
+                    true => cos * x(j) - sin * x(j + d / 2),
+                    false => sin * x(j) + cos * x(j + d / 2),
+                }
+            })
+        };
+        let name = format!("rope [2, {l}, {h}, {d}]");
+        let case = Case::new(name, [input(&[2, l, h, d])], call, reference);
+        check(&case.cancelling(2).on([Device::Cpu]));
     }
 }
 

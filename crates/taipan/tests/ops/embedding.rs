@@ -1,8 +1,9 @@
 //! Rows of a table.
 
+use taipan::check::{Array, Case, array, check, devices, input};
 use taipan::{DType, Device, Error, Result, Tensor, embedding};
 
-use crate::harness::{Array, Case, array, check, devices, input, naive};
+use crate::naive;
 
 fn ids(ids: &[u32], shape: &[usize], device: &Device) -> Tensor {
     Tensor::new(ids, shape, device).unwrap()

@@ -1,11 +1,10 @@
 //! Values and derivatives far out, at infinity, and of NaN.
 
+use taipan::check::{Array, FLOATS, array, devices, round, tensor};
 use taipan::{
     Activation, CausalConv1d, DType, Device, Result, Scan, Tensor, causal_conv1d, gated, linear,
     selective_scan, selective_scan_step,
 };
-
-use crate::harness::{Array, FLOATS, array, devices, round, tensor};
 
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;

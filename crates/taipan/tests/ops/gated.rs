@@ -1,8 +1,9 @@
 //! The gated product.
 
+use taipan::check::{Array, Case, Values, array, check, devices, input_of};
 use taipan::{Activation, DType, Result, Tensor, gated};
 
-use crate::harness::{Array, Case, Values, array, check, devices, input_of, naive};
+use crate::naive;
 
 /// Check an activation on a shape; gates are kept away from relu's kink.
 fn check_gated(shape: &[usize], activation: Activation) {

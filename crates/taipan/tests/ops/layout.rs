@@ -1,8 +1,7 @@
 //! Elements moved, joined and parted.
 
+use taipan::check::{Array, Case, array, check, devices, indices, input};
 use taipan::{DType, Device, Element, Result, Tensor, concat};
-
-use crate::harness::{Array, Case, array, check, devices, indices, input};
 
 /// All orders of `0..n`.
 fn orders(n: usize) -> Vec<Vec<usize>> {

@@ -1,11 +1,11 @@
 //! `linear`, `linear_backward` and `matmul`.
 
+use taipan::check::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
 use taipan::{
     Activation, DType, Device, Result, Tensor, Weight, linear, linear_backward, linear_recomputing,
 };
 
-use crate::harness::naive::{self, Layout};
-use crate::harness::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
+use crate::naive::{self, Layout};
 
 /// A linear layer: its sizes and variants.
 #[derive(Clone, Debug)]
@@ -249,7 +249,7 @@ fn computing_again_gives_the_gradients_of_keeping() -> Result<()> {
             let want = y.backward_from(&dy)?;
             let (w, bias) = (layer.weight(&inputs[1]), inputs.get(2));
             let recomputed = linear_recomputing(&inputs[0], w, bias, layer.activation)?;
-            let array = crate::harness::array;
+            let array = taipan::check::array;
             assert_eq!(array(&recomputed), array(&y), "{layer:?} in {dtype}: recomputing");
             let recomputed = recomputed.backward_from(&dy)?;
             for input in &inputs {
@@ -263,7 +263,7 @@ fn computing_again_gives_the_gradients_of_keeping() -> Result<()> {
                 assert!(!got.is_tracked(), "{layer:?} in {dtype}");
                 assert_eq!(got.dtype(), dtype, "{layer:?}");
                 let (got, want) =
-                    (crate::harness::array(got), crate::harness::array(want.of(input)?));
+                    (taipan::check::array(got), taipan::check::array(want.of(input)?));
                 assert_eq!(got, want, "{layer:?} in {dtype}");
             }
         }

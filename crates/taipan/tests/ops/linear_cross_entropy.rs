@@ -1,15 +1,16 @@
 //! The loss of logits that are a product.
 
+use taipan::check::{
+    Array, Case, FLOATS, Random, array, check, devices, input, round, tensor, tolerance,
+};
 use taipan::{
     Activation, DType, Device, Error, Result, Tensor, Weight, cross_entropy, linear,
     linear_cross_entropy,
 };
 
 use crate::cross_entropy::some_targets;
-use crate::harness::naive::Layout;
-use crate::harness::{
-    Array, Case, FLOATS, Random, array, check, devices, input, naive, round, tensor, tolerance,
-};
+use crate::naive;
+use crate::naive::Layout;
 
 fn weight(w: &Tensor, layout: Layout) -> Weight<'_> {
     match layout {
@@ -43,7 +44,7 @@ fn check_case(shape: &[usize], v: usize, targets: &[u32], ignore: Option<u32>) {
             &Case::new(
                 format!("linear_cross_entropy {shape:?} {v} {layout:?} ignoring {ignore:?}"),
                 [input(shape), input(&w)],
-                // The harness wants results in the type of the inputs.
+                // The check wants results in the type of the inputs.
                 move |t| loss(&t[0], &t[1], layout, &targets, ignore)?.cast(t[0].dtype()),
                 move |i: &[Array]| {
                     let x = Array { shape: [&[1], &i[0].shape[..]].concat(), ..i[0].clone() };

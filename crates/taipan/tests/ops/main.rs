@@ -1,7 +1,7 @@
-//! Every op: one [`Case`](harness::Case) per shape and variant.
+//! Every op: one [`Case`](taipan::check::Case) per shape and variant.
 
-#[path = "../harness/mod.rs"]
-mod harness;
+#[path = "../harness/naive.rs"]
+mod naive;
 
 mod binary;
 mod cast;

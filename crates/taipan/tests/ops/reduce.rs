@@ -1,11 +1,11 @@
 //! Sums, means, maxima and where these are.
 
+use taipan::check::{
+    Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, round, tensor,
+};
 use taipan::{DType, Device, Result, Tensor};
 
-use crate::harness::{
-    Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, naive, round,
-    tensor,
-};
+use crate::naive;
 
 /// A reduction: its name, the method, and the mathematics.
 struct Reduction(&'static str, fn(&Tensor, &[usize]) -> Result<Tensor>, fn(&[f64]) -> f64);
@@ -125,7 +125,7 @@ fn the_gradient_of_a_long_mean_rounds_once() -> Result<()> {
         let dy = Tensor::full(&[], 60_000.0, dtype, &device)?;
         let grads = x.mean()?.backward_from(&dy)?;
         let (got, want) = (array(grads.of(&x)?).data[0], array(&dy).data[0] / 1e6);
-        let within = crate::harness::tolerance(dtype).value * want;
+        let within = taipan::check::tolerance(dtype).value * want;
         let name = device.name();
         assert!((got - want).abs() <= within, "{name}: {got}, want {want}, tolerance {within:e}");
     }

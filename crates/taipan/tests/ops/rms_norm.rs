@@ -1,8 +1,9 @@
 //! RMS norm, alone and after the addition of a residual.
 
+use taipan::check::{Array, Case, Values, array, check, devices, input_of};
 use taipan::{DType, Device, Result, Tensor, add_rms_norm, concat, rms_norm};
 
-use crate::harness::{Array, Case, Values, array, check, devices, input_of, naive};
+use crate::naive;
 
 /// Large, so that the gradient of a row of one does not cancel.
 const EPS: f64 = 0.5;
@@ -25,7 +26,7 @@ const SHAPES: [&[usize]; 14] = [
     &[4200, 3],
 ];
 
-fn inputs(shape: &[usize], sides: usize) -> Vec<crate::harness::Input> {
+fn inputs(shape: &[usize], sides: usize) -> Vec<taipan::check::Input> {
     let n = shape[shape.len() - 1];
     let side = input_of(shape, Values::Between(-2.0, 2.0));
     let mut inputs = vec![side; sides];

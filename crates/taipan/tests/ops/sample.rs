@@ -1,10 +1,9 @@
 //! Tokens drawn from logits.
 
+use taipan::check::{Array, FLOATS, Random, Values, array, devices, input_of, round, tensor};
 use taipan::{DType, Device, Result, Sampling, Tensor};
 
-use crate::harness::{
-    Array, FLOATS, Random, Values, array, devices, input_of, naive, round, tensor,
-};
+use crate::naive;
 
 fn tokens(logits: &Tensor, sampling: &Sampling) -> Result<Vec<u32>> {
     let tokens = logits.sample(sampling)?;

@@ -1,14 +1,14 @@
 //! The selective scan against the naive recurrence.
 
+use taipan::check::{
+    Array, Case, Input, Random, Values, array, check, devices, input, input_of, round, tensor,
+};
 use taipan::{
     DType, Device, Discretization, Result, Scan, StepSize, Tensor, concat, selective_scan,
     selective_scan_step,
 };
 
-use crate::harness::{
-    Array, Case, Input, Random, Values, array, check, devices, input, input_of, naive, round,
-    tensor,
-};
+use crate::naive;
 
 /// A tensor in the type of the recurrence: f32 if it is in half precision.
 fn widened(tensor: &Tensor) -> Result<Tensor> {

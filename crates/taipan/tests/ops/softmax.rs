@@ -1,8 +1,9 @@
 //! Softmax along each dimension.
 
+use taipan::check::{Array, Case, FLOATS, Values, array, check, input_of, round, tensor};
 use taipan::{DType, Device, Result, Tensor};
 
-use crate::harness::{Array, Case, FLOATS, Values, array, check, input_of, naive, round, tensor};
+use crate::naive;
 
 #[test]
 fn along_each_dimension() {

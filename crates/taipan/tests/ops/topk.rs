@@ -1,10 +1,11 @@
 //! The largest elements of rows.
 
+use taipan::check::{
+    Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, tensor,
+};
 use taipan::{DType, Device, Result, Tensor};
 
-use crate::harness::{
-    Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, naive, tensor,
-};
+use crate::naive;
 
 fn case(shape: &[usize], k: usize) -> Case {
     let reference = move |i: &[Array]| naive::topk(&i[0], k).0;
@@ -93,7 +94,7 @@ fn long_rows_and_many() -> Result<()> {
     let [long, many] = [[2, 50_280], [9000, 3]]
         .map(|shape| random.draw(&input_of(&shape, Values::Between(-9.0, 9.0))));
     everywhere(|dtype, device| {
-        let round = |x: &Array| x.map(|x| crate::harness::round(x, dtype));
+        let round = |x: &Array| x.map(|x| taipan::check::round(x, dtype));
         expect_same(&round(&long), 50, (dtype, device))?;
         expect_same(&round(&many), 2, (dtype, device))
     })

@@ -1,9 +1,9 @@
 //! Functions of one number.
 
+use taipan::check::{Array, Case, Values, check, input_of};
 use taipan::{Activation, DType, Device, Result, Tensor};
 
-use crate::harness::naive::phi;
-use crate::harness::{Array, Case, Values, check, input_of};
+use crate::naive::phi;
 
 /// A function: its name, the method, the mathematics, and where it is tested.
 struct Function(&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64, &'static [Values]);
@@ -111,12 +111,12 @@ fn scale_rounds_once() -> Result<()> {
     ];
     for (dtype, x, factor) in cases {
         let x = Tensor::full(&[2], x, dtype, &Device::Cpu)?.tracked();
-        let stored = crate::harness::array(&x).data[0];
+        let stored = taipan::check::array(&x).data[0];
         let y = x.scale(factor)?;
         let want = stored * factor;
-        let tolerance = crate::harness::tolerance(dtype);
+        let tolerance = taipan::check::tolerance(dtype);
         let within = tolerance.value * want.abs() + tolerance.tiny;
-        let got = crate::harness::array(&y).data[0];
+        let got = taipan::check::array(&y).data[0];
         assert!(
             (got - want).abs() <= within,
             "scale {stored} by {factor} in {dtype}: got {got}, want {want}, tolerance {within:e}"

@@ -1,11 +1,10 @@
 //! Zero-order hold where `Δ·A` is small, and `exp(Δ·A) − 1` would cancel: values and gradients
 //! against their formulas in f64.
 
-use taipan::{DType, Device, Discretization, Result, Scan, StepSize, Tensor, selective_scan};
-
-use crate::harness::{
+use taipan::check::{
     Array, Random, Tolerance, Values, array, devices, input, input_of, round, tensor, tolerance,
 };
+use taipan::{DType, Device, Discretization, Result, Scan, StepSize, Tensor, selective_scan};
 
 const B: usize = 2;
 const L: usize = 19;

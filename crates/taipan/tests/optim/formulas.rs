@@ -102,7 +102,7 @@ fn adamw_with_clipping_is_that_of_pytorch() -> Result<()> {
 /// rounded once more.
 fn tolerance(dtype: DType, steps: usize, lr: f64, theta: f64) -> f64 {
     let wide = if dtype == DType::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
-    let harness::Tolerance { value, tiny, .. } = harness::tolerance(dtype);
+    let taipan::check::Tolerance { value, tiny, .. } = taipan::check::tolerance(dtype);
     let narrow = if matches!(dtype, DType::F16 | DType::BF16) { value } else { 0.0 };
     steps as f64 * wide * (theta.abs() + 32.0 * lr) + narrow * theta.abs() + tiny
 }

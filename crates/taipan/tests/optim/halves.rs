@@ -48,7 +48,7 @@ fn accumulated_micro_batches_are_one_large_batch() -> Result<()> {
             let upstream = adamw.loss_scale().scale(0.25)?;
             sum.accumulate(loss(4 * i..4 * (i + 1))?.backward_from(&upstream)?)?;
         }
-        let within = harness::tolerance(dtype).grad;
+        let within = taipan::check::tolerance(dtype).grad;
         for parameter in &parameters {
             let (got, want) = (sum.of(parameter)?, array(whole.of(parameter)?));
             let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };

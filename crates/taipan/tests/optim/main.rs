@@ -3,17 +3,14 @@
 mod errors;
 mod formulas;
 mod halves;
-#[path = "../harness/mod.rs"]
-mod harness;
 mod norm;
 mod state;
 
 use half::f16;
 use serde_json::Value;
+use taipan::check::{Array, FLOATS, Random, array, devices, input, round, tensor};
 use taipan::optim::{AdamW, AdamWOptions, Curve, Group, LossScale, Schedule, Status};
 use taipan::{Activation, DType, Device, Grads, Result, Tensor, cross_entropy, linear};
-
-use harness::{Array, FLOATS, Random, array, devices, input, round, tensor};
 
 /// Each device with each float type it has.
 fn everywhere() -> Vec<(Device, DType)> {

@@ -1,9 +1,11 @@
 //! What the naive references compute with: an array of f64, and random ones to begin from.
 
-/// A dense, row-major array.
+/// A dense, row-major array of f64.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
+    /// The size of each dimension.
     pub shape: Vec<usize>,
+    /// The elements, as many as the shape says.
     pub data: Vec<f64>,
 }
 
@@ -35,7 +37,7 @@ impl Array {
         Array { shape: self.shape.clone(), data: self.data.iter().copied().map(f).collect() }
     }
 
-    /// The root of the mean square, 0 if empty.
+    /// The root mean square, 0 if empty.
     pub fn rms(&self) -> f64 {
         let squares: f64 = self.data.iter().map(|x| x * x).sum();
         (squares / self.data.len().max(1) as f64).sqrt()
@@ -59,12 +61,13 @@ pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
 /// An input of a case: its shape and where its values lie.
 #[derive(Clone, Debug)]
 pub struct Input {
-    pub shape: Vec<usize>,
-    pub values: Values,
+    shape: Vec<usize>,
+    values: Values,
 }
 
 /// Where random values lie.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Values {
     /// Between two numbers.
     Between(f64, f64),
@@ -84,11 +87,13 @@ pub fn input_of(shape: &[usize], values: Values) -> Input {
     Input { shape: shape.to_vec(), values }
 }
 
-/// SplitMix64: the tests' own generator, not the one under test.
+/// A generator of random arrays (SplitMix64), independent of that of [`Tensor::randn`].
+///
+/// [`Tensor::randn`]: crate::Tensor::randn
 pub struct Random(u64);
 
 impl Random {
-    /// A generator seeded by a name.
+    /// A generator that is seeded by a name.
     pub fn named(name: &str) -> Random {
         // FNV-1a
         Random(name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,19 +1,20 @@
 //! Tensors of each float type: how their values are rounded, read, and how exact they must be.
 
-use half::{bf16, f16};
-use taipan::{DType, Device, Element, Tensor};
-
 use super::array::Array;
+use crate::dtype::with_dtype;
+use crate::{DType, Device, Element, Result, Tensor};
 
 /// The types that carry gradients.
 pub const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-/// How far results may be from the exact ones.
+/// How far results may be from the exact ones: see [`tolerance`].
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Tolerance {
     /// Of a value, relative to it.
     pub value: f64,
-    /// Of a value that is a sum: added for each term.
+    /// Of a value that is a sum: added for each of its terms, see
+    /// [`Case::cancelling`](super::Case::cancelling).
     pub cancelled: f64,
     /// Of a gradient, relative to it and to the root mean square of its tensor.
     pub grad: f64,
@@ -21,9 +22,18 @@ pub struct Tolerance {
     pub tiny: f64,
 }
 
-/// The tolerances of a type. A value in f16 or bf16 is rounded once, at the store, after sums in
-/// f32. Its gradient may be computed from a rounded result, and is the sum of rounded terms where
-/// a tensor was repeated.
+/// The tolerances of a type:
+///
+/// | type | value | cancelled | grad | tiny |
+/// |---|---|---|---|---|
+/// | f16 | 1.01·2⁻¹¹ | 2⁻²⁴ | 8·2⁻¹¹ | 2⁻²⁵ |
+/// | bf16 | 1.01·2⁻⁸ | 2⁻²⁴ | 8·2⁻⁸ | 2⁻¹³⁴ |
+/// | f32 | 16·2⁻²⁴ | 2⁻²⁴ | 128·2⁻²⁴ | 2⁻¹⁵⁰ |
+/// | f64 | 16·2⁻⁵³ | 2⁻⁵³ | 64·2⁻⁵³ | 0 |
+///
+/// A value in f16 or bf16 is rounded once, at the store, after sums in f32. Its gradient may be
+/// computed from a rounded result, and is the sum of rounded terms where a tensor was repeated.
+/// Panics if the type is not a float.
 pub fn tolerance(dtype: DType) -> Tolerance {
     const F16: f64 = 1.0 / (1 << 11) as f64; // unit roundoffs
     const BF16: f64 = 1.0 / (1 << 8) as f64;
@@ -34,7 +44,7 @@ pub fn tolerance(dtype: DType) -> Tolerance {
         DType::BF16 => (1.01 * BF16, F32, 8.0 * BF16, 2f64.powi(-134)),
         DType::F32 => (16.0 * F32, F32, 128.0 * F32, 2f64.powi(-150)),
         DType::F64 => (16.0 * F64, F64, 64.0 * F64, 0.0),
-        other => unreachable!("{other} is no float"),
+        other => panic!("tolerance: the type is {other}, expected a float"),
     };
     Tolerance { value, cancelled, grad, tiny }
 }
@@ -58,36 +68,24 @@ pub fn round(x: f64, dtype: DType) -> f64 {
     if rounded.abs() >= 2f64.powi(beyond) { f64::INFINITY.copysign(x) } else { rounded }
 }
 
-/// The array as a tensor; its values must be numbers of `dtype`, see [`round`].
+/// The array as a tensor; its values must be numbers of `dtype`, see [`round`]. Panics if the
+/// device does not support the type.
 pub fn tensor(array: &Array, dtype: DType, device: &Device) -> Tensor {
-    fn of<T: Element>(array: &Array, device: &Device) -> Tensor {
+    with_dtype!(dtype, T: Element => {
         let data: Vec<T> = array.data.iter().map(|&x| T::of_f64(x)).collect();
-        Tensor::new(&data, &array.shape, device).unwrap()
-    }
-    match dtype {
-        DType::F16 => of::<f16>(array, device),
-        DType::BF16 => of::<bf16>(array, device),
-        DType::F32 => of::<f32>(array, device),
-        DType::F64 => of::<f64>(array, device),
-        DType::U32 => of::<u32>(array, device),
-        DType::I64 => of::<i64>(array, device),
-        other => unreachable!("{other} is not tested"),
-    }
+        Tensor::new(&data, &array.shape, device)
+    })
+    .unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The tensor's values, exactly, but for large `i64`s.
+/// The tensor's values, exactly, but for large `i64`s. Panics if it cannot be read.
 pub fn array(tensor: &Tensor) -> Array {
-    fn of<T: Element>(tensor: &Tensor) -> Vec<f64> {
-        tensor.read_blocking::<T>().unwrap().into_iter().map(T::to_f64).collect()
-    }
-    let data = match tensor.dtype() {
-        DType::F16 => of::<f16>(tensor),
-        DType::BF16 => of::<bf16>(tensor),
-        DType::F32 => of::<f32>(tensor),
-        DType::F64 => of::<f64>(tensor),
-        DType::U32 => of::<u32>(tensor),
-        DType::I64 => of::<i64>(tensor),
-        other => unreachable!("{other} is not tested"),
-    };
-    Array { shape: tensor.shape().to_vec(), data }
+    read(tensor).unwrap_or_else(|e| panic!("{e}"))
+}
+
+pub(super) fn read(tensor: &Tensor) -> Result<Array> {
+    let data = with_dtype!(tensor.dtype(), T: Element => {
+        tensor.read_blocking::<T>()?.into_iter().map(T::to_f64).collect()
+    });
+    Ok(Array { shape: tensor.shape().to_vec(), data })
 }

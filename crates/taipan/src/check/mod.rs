@@ -1,0 +1,179 @@
+//! Tests of an op's values and gradients: the check that every op of this crate passes, for ops of
+//! your own. It is behind the cargo feature `check`, for the tests of your crate:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! taipan = { version = "0.1", features = ["check"] }
+//! ```
+//!
+//! A [`Case`] has a name, inputs, the op, and a naive version of it in f64. [`check`] compares:
+//!
+//! - the value in f64 with the naive version;
+//! - the gradient of each input in f64 with finite differences of the naive version, along a random
+//!   direction and for a random upstream: an upstream of all ones hides errors;
+//! - value and gradients in f16, bf16, f32 and f64, on every device that supports the type, with
+//!   those in f64 on the CPU, within the [`Tolerance`] of the type; also with one input tracked and
+//!   the others not;
+//! - the bits of a second run, of a run whose memory was full of NaN before, and, on the CPU, of
+//!   runs with one and with three threads, with those of the first.
+//!
+//! An op that is wrong somewhere panics, as `assert!` does, with what is wrong. Inputs are drawn
+//! from the name of the case, so that a failure can be repeated.
+//!
+//! ```
+//! use taipan::check::{Case, check, input};
+//! use taipan::{BackwardReads, CustomOp, Number, Result, SavedTensors, Tensor, custom};
+//!
+//! /// `max(x, 0)²`, the activation of Primer (So et al. 2021).
+//! struct SquaredRelu;
+//!
+//! impl CustomOp for SquaredRelu {
+//!     const NAME: &'static str = "squared_relu";
+//!     const INPUTS: &'static [&'static str] = &["x"];
+//!     const BACKWARD_READS: BackwardReads = BackwardReads::Inputs;
+//!     const WGSL: &'static str = "
+//!         fn value(i: u32) -> f32 {
+//!             let positive = max(f32(x[i]), 0.0);
+//!             return positive * positive;
+//!         }";
+//!
+//!     fn shape(&self, inputs: &[&[usize]]) -> std::result::Result<Vec<usize>, String> {
+//!         Ok(inputs[0].to_vec())
+//!     }
+//!
+//!     fn sizes(&self, _: &[&[usize]]) -> Vec<usize> {
+//!         Vec::new()
+//!     }
+//!
+//!     fn cpu<A: Number>(&self, inputs: &[&[A]], _: &[usize], first: usize, y: &mut [A]) {
+//!         let zero = A::from_f64(0.0);
+//!         for (y, &x) in y.iter_mut().zip(&inputs[0][first..]) {
+//!             *y = if x > zero { x * x } else { zero };
+//!         }
+//!     }
+//!
+//!     /// `dx = 2·max(x, 0)·dy`
+//!     fn backward(&self, saved: &SavedTensors, dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+//!         Ok(vec![Some(saved.input(0)?.relu()?.mul(dy)?.scale(2.0)?)])
+//!     }
+//! }
+//!
+//! // Sizes 0 and 1, an odd one, and one that is several chunks of work.
+//! for shape in [&[0][..], &[1], &[3, 5], &[2, 20_001]] {
+//!     check(&Case::new(
+//!         format!("squared_relu {shape:?}"),
+//!         [input(shape)],
+//!         |t| custom(SquaredRelu, &[&t[0]]),
+//!         |i| i[0].map(|x| x.max(0.0).powi(2)),
+//!     ));
+//! }
+//! ```
+//!
+//! What a case does not cover, such as infinities, is tested with the same parts: [`devices`],
+//! [`FLOATS`], [`tensor`] and [`array()`], [`round`], [`tolerance`].
+
+mod array;
+mod devices;
+mod precision;
+mod run;
+
+use crate::{DType, Device, Result, Tensor};
+
+pub use self::array::{Array, Input, Random, Values, indices, input, input_of};
+pub use self::devices::devices;
+pub use self::precision::{FLOATS, Tolerance, array, round, tensor, tolerance};
+use self::run::{Run, Tracked};
+
+/// The op as called.
+type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Sync>;
+/// The op as the mathematics says it.
+type Reference = Box<dyn Fn(&[Array]) -> Array + Sync>;
+
+/// An op on some inputs, and what it should give.
+pub struct Case {
+    name: String,
+    inputs: Vec<Input>,
+    call: Call,
+    reference: Reference,
+    /// How many terms of about 1 each result sums, if they can cancel.
+    terms: usize,
+    /// Those of [`devices`] unless the case chooses.
+    devices: Option<Vec<Device>>,
+}
+
+impl Case {
+    /// A case from its name, its inputs, the op, and a naive version of the op in f64 that never
+    /// calls taipan. The op's result has the type of its inputs; what else it needs, such as
+    /// indices, the closure makes on their device.
+    pub fn new(
+        name: impl Into<String>,
+        inputs: impl Into<Vec<Input>>,
+        call: impl Fn(&[Tensor]) -> Result<Tensor> + Sync + 'static,
+        reference: impl Fn(&[Array]) -> Array + Sync + 'static,
+    ) -> Case {
+        Case {
+            name: name.into(),
+            inputs: inputs.into(),
+            call: Box::new(call),
+            reference: Box::new(reference),
+            terms: 0,
+            devices: None,
+        }
+    }
+
+    /// For an op whose results are sums of so many terms, of about 1 each, that can cancel: the
+    /// error is then relative to the terms.
+    pub fn cancelling(self, terms: usize) -> Case {
+        Case { terms, ..self }
+    }
+
+    /// Check on these devices instead of those of [`devices`].
+    pub fn on(self, devices: impl Into<Vec<Device>>) -> Case {
+        Case { devices: Some(devices.into()), ..self }
+    }
+
+    /// The naive version of these inputs. Comparing it with anything else would miss elements if it
+    /// had fewer than its shape says.
+    fn expected(&self, inputs: &[Array]) -> Array {
+        let y = (self.reference)(inputs);
+        let (len, name) = (y.shape.iter().product::<usize>(), &self.name);
+        let found = y.data.len();
+        assert!(
+            found == len,
+            "{name}: the reference has {found} elements, expected {len} for {:?}",
+            y.shape
+        );
+        y
+    }
+}
+
+/// Check a case as the [module](self) says.
+///
+/// # Panics
+///
+/// If anything differs. The message names the case, the device, the type and the element, what was
+/// found and what was expected: `squared_relu [3, 5] on gpu in f32: the value at [0, 2]: found …`.
+pub fn check(case: &Case) {
+    let mut random = Random::named(&case.name);
+    let inputs: Vec<Array> = case.inputs.iter().map(|input| random.draw(input)).collect();
+    let want = case.expected(&inputs);
+    let dy = random.draw(&input(&want.shape));
+
+    let exact = Run { case, device: &Device::Cpu, dtype: DType::F64 };
+    let got = exact.outcome(&inputs, &dy, Tracked::All);
+    exact.compare_values(&got.value, &want);
+    exact.compare_with_differences(&inputs, &dy, &got, &mut random);
+    let sizes = exact.sizes_of_grads(&dy.shape, &mut random);
+
+    let devices = case.devices.clone().unwrap_or_else(devices);
+    assert!(!devices.is_empty(), "{}: no device to check on", case.name);
+    for device in &devices {
+        for dtype in FLOATS.into_iter().filter(|&dtype| device.supports(dtype)) {
+            // Inputs that the type can hold: what remains is the error of the op.
+            let inputs: Vec<Array> = inputs.iter().map(|x| x.map(|x| round(x, dtype))).collect();
+            let dy = dy.map(|x| round(x, dtype));
+            let want = exact.outcome(&inputs, &dy, Tracked::All);
+            Run { case, device, dtype }.check(&inputs, &dy, &want, &sizes);
+        }
+    }
+}
