@@ -63,7 +63,9 @@ impl Gpu {
                 why: format!("{} could not be opened: {error}", adapter.get_info().name),
             })?;
         let faults = Faults::of(&device);
-        Gpu::new(device, queue, faults)
+        let gpu = Gpu::new(device, queue, faults)?;
+        gpu.measure_exp2().await?;
+        Ok(gpu)
     }
 
     /// The adapter `name`, or else the one that `TAIPAN_ADAPTER` names, or else the best that is

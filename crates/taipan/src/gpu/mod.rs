@@ -40,6 +40,7 @@ mod buffer;
 mod clock;
 #[cfg(not(target_family = "wasm"))]
 mod disk;
+mod exp2;
 mod fault;
 mod fill;
 pub(crate) mod gemm;
@@ -52,7 +53,7 @@ mod strided;
 mod windows;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use self::adapter::list;
@@ -94,6 +95,7 @@ struct Inner {
     programs: Mutex<Programs>,
     stream: Mutex<CommandStream>,
     index_errors: IndexErrors,
+    accurate_exp2: OnceLock<bool>,
 }
 
 /// The memory of a GPU's tensors, in bytes.
@@ -136,7 +138,11 @@ impl Gpu {
     /// # }
     /// ```
     pub fn on(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Gpu> {
-        Gpu::new(device.clone(), queue.clone(), Arc::default())
+        let gpu = Gpu::new(device.clone(), queue.clone(), Arc::default())?;
+        // In a browser this cannot wait.
+        #[cfg(not(target_family = "wasm"))]
+        pollster::block_on(gpu.measure_exp2())?;
+        Ok(gpu)
     }
 
     fn new(device: wgpu::Device, queue: wgpu::Queue, faults: Arc<Faults>) -> Result<Gpu> {
@@ -177,6 +183,7 @@ impl Gpu {
             stream: Mutex::new(CommandStream::new(&device)),
             buffers: Mutex::new(Buffers::new()),
             index_errors: IndexErrors::new(&device),
+            accurate_exp2: OnceLock::new(),
             device,
             queue,
             info,
@@ -239,6 +246,11 @@ impl Gpu {
         let (least, most) = (self.0.info.subgroup_min_size, self.0.info.subgroup_max_size);
         let usable = self.0.device.features().contains(wgpu::Features::SUBGROUP) && least == most;
         (usable && !cfg!(target_family = "wasm")).then_some(least)
+    }
+
+    /// Whether it computes on the CPU.
+    pub(crate) fn is_software(&self) -> bool {
+        self.0.info.device_type == wgpu::DeviceType::Cpu
     }
 
     pub(crate) fn supports(&self, dtype: DType) -> bool {
@@ -305,7 +317,7 @@ impl From<Gpu> for Device {
 #[cfg(test)]
 pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
     let floats = || types.iter().copied().filter(|dtype| dtype.is_float());
-    [fill::program()]
+    [fill::program(), exp2::program()]
         .into_iter()
         .chain(types.iter().map(|&dtype| strided::program(dtype)))
         .chain(floats().flat_map(map::programs))

@@ -1,8 +1,7 @@
-// Writes da_log, dd, ddelta_bias and dinitial_state in the layout of their tensors, from their sums
-// and from the end of the carries. One element of each per invocation.
-@group(0) @binding(0) var<storage, read> sums: array<f32>;     // [n + 2, d]
-// [b, chunks, n + 2, d], then dinitial_state as [b, n, d]
-@group(0) @binding(1) var<storage, read> carries: array<f32>;
+// Writes da_log, dd, ddelta_bias and dinitial_state in the layout of their tensors, from the carries
+// and their sums. One element of each per invocation.
+@group(0) @binding(0) var<storage, read> sums: array<f32>;     // [2·n + 2, d]
+@group(0) @binding(1) var<storage, read> carries: array<f32>;  // [b, segments, 2·n + 2, d]
 @group(0) @binding(2) var<storage, read_write> da_log: array<f32>;       // [d, n]
 @group(0) @binding(3) var<storage, read_write> dd: array<f32>;           // [d]
 @group(0) @binding(4) var<storage, read_write> ddelta_bias: array<f32>;  // [d]
@@ -13,15 +12,15 @@ fn element(i: u32) {
     let c = i / p.n % p.d;
     let entry = i / p.n / p.d;
     if entry == 0u {
-        da_log[i] = sums[j * p.d + c];
+        da_log[i] = sums[(p.n + j) * p.d + c];
     }
     if i < p.d && given(SKIP) {
-        dd[i] = sums[p.n * p.d + i];
+        dd[i] = sums[2u * p.n * p.d + i];
     }
     if i < p.d && given(DELTA_BIAS) {
-        ddelta_bias[i] = sums[(p.n + 1u) * p.d + i];
+        ddelta_bias[i] = sums[(2u * p.n + 1u) * p.d + i];
     }
     if given(INITIAL_STATE) {
-        dinitial_state[i] = carries[p.b * p.chunks * p.rows * p.d + (entry * p.n + j) * p.d + c];
+        dinitial_state[i] = carries[(entry * p.all_segments * p.rows + j) * p.d + c];
     }
 }

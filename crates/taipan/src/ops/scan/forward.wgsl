@@ -1,38 +1,29 @@
 // The sequential scan of a segment by each invocation. If OUTPUT is 1, from the state before the
 // segment, to compute y. If it is 0, from a zero state, or from initial_state for the first
-// segment, to compute the state after the segment and the sum of its step sizes.
+// segment, to compute the state after the segment and the sum of its step sizes. If it is 2, y in
+// f32 and without its gate, from the saved states.
 @group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> u: array<Elem>;      // [b, l, d]
 @group(0) @binding(2) var<storage, read> delta: array<Elem>;  // [b, l, d]
 @group(0) @binding(3) var<storage, read> z: array<Elem>;      // [b, l, d]
 @group(0) @binding(4) var<storage, read> initial_state: array<f32>;   // [b, d, n]
-@group(0) @binding(5) var<storage, read_write> y: array<Elem>;    // [b, l, d]
-// [b, d, n]; without OUTPUT, the sums of step sizes [b, segments, d].
+@group(0) @binding(5) var<storage, read_write> y: array<Out>;    // [b, l, d]
+// [b, d, n]; for OUTPUT 0, the sums of step sizes [b, segments, d].
 @group(0) @binding(6) var<storage, read_write> final_state: array<f32>;
 @group(0) @binding(7) var<storage, read_write> saved: array<f32>;  // [b, chunks, n, d]
 
 // The state before a chunk.
-fn state_before(at: Work, channel: u32, chunk: u32, j: u32) -> Lanes {
-    let c = within(channel);
-    if chunk == 0u {
+fn state_before(at: Work, channel: u32, chunk: u32, j: u32) -> f32 {
+    if chunk == 0u && OUTPUT != 2u {
         if given(INITIAL_STATE) {
-            let i = (at.entry * p.d + c) * p.n + j;
-            return Lanes(initial_state[i.x], initial_state[i.y]);
+            return initial_state[(at.entry * p.d + channel) * p.n + j];
         }
-    } else if OUTPUT == 1u || chunk > at.first {
-        let i = ((at.entry * p.chunks + chunk) * p.n + j) * p.d + c;
-        return Lanes(saved[i.x], saved[i.y]);
+        return 0.0;
     }
-    return Lanes();
-}
-
-fn save_state(number: u32, channel: u32, j: u32, h: Lanes) {
-    for (var k = 0u; k < VECTOR; k++) {
-        let c = channel + k * WIDTH;
-        if c < p.d {
-            saved[(number * p.n + j) * p.d + c] = h[k];
-        }
+    if OUTPUT == 0u && chunk == at.first {
+        return 0.0;
     }
+    return saved[((at.entry * p.chunks + chunk) * p.n + j) * p.d + channel];
 }
 
 @compute @workgroup_size(WIDTH)
@@ -42,90 +33,72 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let at = work_of(flat(group, groups));
-    let channel = at.block * WIDTH * VECTOR + local;
-    if at.unit >= p.end_unit {
-        return;
+    let channel = at.block * WIDTH + local;
+    if at.unit >= p.end_unit || channel >= p.d {
+        return; // no barrier follows
     }
-    let c = within(channel);
-    let skip = Lanes(prepared[skip_at(c.x)], prepared[skip_at(c.y)]);
-    let bias = Lanes(prepared[bias_at(c.x)], prepared[bias_at(c.y)]);
-    var total = Lanes();
+    let skip = prepared[skip_at(channel)];
+    let bias = prepared[bias_at(channel)];
+    var total = 0.0;
     var started = 0u;
     for (var chunk = at.first; chunk < at.end; chunk++) {
         let number = at.entry * p.chunks + chunk;
         let seq_starts = u32(prepared[seq_starts_at(number)]);
         let row = at.entry * p.l + chunk * STEPS;
         let steps = steps_of(chunk);
-        var us: array<Lanes, STEPS>;
-        var sizes: array<Lanes, STEPS>;
-        var ys: array<Lanes, STEPS>;
+        var sizes: array<f32, STEPS>; // 0 behind the end, so that states stay as they are
+        var inputs: array<f32, STEPS>; // u, with Euler's method Δ·u
+        var ys: array<f32, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
-            let i = (row + min(t, steps - 1u)) * p.d + within(channel);
-            let x = Lanes(f32(delta[i.x]), f32(delta[i.y])) + bias;
-            let exists = inside(channel) & vec2(t < steps);
-            let v = select(Lanes(), Lanes(f32(u[i.x]), f32(u[i.y])), exists);
-            let softplus = Lanes(m_softplus(x.x), m_softplus(x.y));
-            let size = select(Lanes(), select(softplus, x, given(PLAIN)), exists);
-            us[t] = v;
+            let i = (row + min(t, steps - 1u)) * p.d + channel;
+            let x = f32(delta[i]) + bias;
+            let size = select(0.0, select(m_softplus(x), x, given(PLAIN)), t < steps);
+            let input = f32(u[i]);
             sizes[t] = size;
-            ys[t] = skip * v;
+            inputs[t] = select(size * input, input, ZERO_ORDER_HOLD == 1u);
+            ys[t] = skip * input;
             total += size;
         }
         started |= seq_starts;
 
         for (var j = 0u; j < p.n; j++) {
-            let rate = rates(j, channel);
-            var rows = load_bc(bc_rows_at(number, j), local);
+            let rate = prepared[rate_at(j, channel)];
+            let inverse = inverse_of(rate);
+            let rows = bc_rows_at(number, j);
             var h = state_before(at, channel, chunk, j);
             if OUTPUT == 1u && chunk == 0u && given(SAVE) {
-                save_state(number, channel, j, h);
+                saved[(number * p.n + j) * p.d + channel] = h;
             }
             for (var t = 0u; t < STEPS; t++) {
-                let step = discretize(sizes[t], rate);
-                if SEQ_STARTS == 1u {
-                    h = select(h, Lanes(), (seq_starts & (1u << t)) != 0u);
-                }
-                h = fma(step.a_bar, h, step.b_factor * us[t] * bc_at(&rows, t));
-                if OUTPUT == 1u {
-                    ys[t] = fma(Lanes(bc_at(&rows, STEPS + t)), h, ys[t]);
+                let step = discretize(sizes[t], rate, inverse);
+                h = select(h, 0.0, starts_at(seq_starts, t));
+                let input = scaled_input(inputs[t], step.b_factor);
+                h = fma(step.a_bar, h, input * prepared[rows + t]);
+                if OUTPUT > 0u {
+                    ys[t] = fma(prepared[rows + STEPS + t], h, ys[t]);
                 }
             }
-            if chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks) {
-                save_state(number + 1u, channel, j, h);
+            if OUTPUT < 2u && (chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks)) {
+                saved[((number + 1u) * p.n + j) * p.d + channel] = h;
             }
             if OUTPUT == 1u && chunk + 1u == p.chunks {
-                for (var k = 0u; k < VECTOR; k++) {
-                    let c = channel + k * WIDTH;
-                    if c < p.d {
-                        final_state[(at.entry * p.d + c) * p.n + j] = h[k];
-                    }
-                }
+                final_state[(at.entry * p.d + channel) * p.n + j] = h;
             }
         }
 
-        if OUTPUT == 1u {
-            for (var t = 0u; t < STEPS; t++) {
-                for (var k = 0u; k < VECTOR; k++) {
-                    let c = channel + k * WIDTH;
-                    if t < steps && c < p.d {
-                        let i = (row + t) * p.d + c;
-                        var out = ys[t][k];
-                        if given(GATE) {
-                            out *= value(f32(z[i]));
-                        }
-                        y[i] = Elem(out);
-                    }
+        for (var t = 0u; t < STEPS; t++) {
+            if OUTPUT > 0u && t < steps {
+                let i = (row + t) * p.d + channel;
+                var out = ys[t];
+                if OUTPUT == 1u && given(GATE) {
+                    out *= value(f32(z[i]));
                 }
+                y[i] = Out(out);
             }
         }
     }
     if OUTPUT == 0u {
-        for (var k = 0u; k < VECTOR; k++) {
-            let c = channel + k * WIDTH;
-            if c < p.d {
-                final_state[(at.entry * p.all_segments + at.segment) * p.d + c] =
-                    select(total[k], RESET, started != 0u);
-            }
-        }
+        final_state[(at.entry * p.all_segments + at.segment) * p.d + channel] =
+            select(total, RESET, started != 0u);
     }
 }

@@ -14,9 +14,11 @@ use crate::kernel::GpuIo;
 use crate::reduction::Reduction;
 use crate::spec::Spec;
 
-/// Invocations of a workgroup, and channels per invocation.
-const WIDTH: usize = 32;
-const VECTOR: usize = 2;
+/// Invocations of a workgroup: one for each channel.
+const WIDTH: usize = 64;
+
+/// Invocations whose terms of `db` and `dc` are summed before they are written.
+const TEAM: usize = 2 * CHUNK;
 
 /// The limit of the partial sums of `db` and `dc`: beyond it, they are computed some rows at a
 /// time.
@@ -28,7 +30,7 @@ params! {
         chunks: u32, per_segment: u32, all_segments: u32,
         first_segment: u32, segments: u32, first_unit: u32, end_unit: u32,
         rows: u32, backwards: u32,
-        partials: u32, partial_rows: u32, first_row: u32,
+        teams: u32, partial_chunks: u32, first_chunk: u32, zero: f32,
     }
 }
 
@@ -40,6 +42,8 @@ enum Pass {
     SegmentEnds,
     Carry,
     Output,
+    /// The output in f32 and without its gate, from the saved states.
+    Ungated,
     Upstream,
     /// The gradient before each segment, from a zero gradient.
     Reverse,
@@ -57,54 +61,64 @@ struct Variant {
     seq_start: bool,
     /// Steps of a chunk.
     steps: usize,
-    /// The size of subgroups, if these are used, or 1.
-    share: u32,
+    /// Whether the adapter's own `exp2` is accurate.
+    native_exp2: bool,
+    /// Whether the adapter computes on the CPU.
+    software: bool,
 }
 
 impl Pass {
     fn program(self, variant: Variant) -> Program {
-        let (prepared, lanes) = (include_str!("prepared.wgsl"), include_str!("lanes.wgsl"));
-        let forward = include_str!("forward.wgsl");
-        let rows = match variant.share {
-            1 => include_str!("no_subgroups.wgsl"),
-            _ => include_str!("subgroups.wgsl"),
-        };
+        let (prepared, channels) = (include_str!("prepared.wgsl"), include_str!("channels.wgsl"));
         let source: &[&'static str] = match self {
             Pass::Prepare => &[MATH, prepared, include_str!("prepare.wgsl"), ELEMENTS],
-            Pass::SegmentEnds | Pass::Output => &[prepared, lanes, rows, forward],
+            Pass::SegmentEnds | Pass::Output | Pass::Ungated => {
+                &[prepared, channels, include_str!("forward.wgsl")]
+            }
             Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
             Pass::Upstream => &[prepared, include_str!("upstream.wgsl"), ELEMENTS],
-            Pass::Reverse => &[MATH, prepared, lanes, rows, include_str!("reverse.wgsl")],
-            Pass::Backward => &[MATH, prepared, lanes, rows, include_str!("backward.wgsl")],
+            Pass::Reverse => &[prepared, channels, include_str!("reverse.wgsl")],
+            Pass::Backward => &[MATH, prepared, channels, include_str!("backward.wgsl")],
             Pass::SumPartials => &[include_str!("sum_partials.wgsl"), ELEMENTS],
             Pass::GateGrad => &[include_str!("gate_grad.wgsl"), ELEMENTS],
             Pass::Finish => &[prepared, include_str!("finish.wgsl"), ELEMENTS],
         };
+        let elem = ("Elem", variant.elem);
         let types: &[(&'static str, DType)] = match self {
             Pass::Carry | Pass::Reverse | Pass::Finish => &[],
-            _ => &[("Elem", variant.elem)],
+            Pass::SegmentEnds | Pass::Output => &[elem, ("Out", variant.elem)],
+            Pass::Ungated => &[elem, ("Out", DType::F32)],
+            _ => &[elem],
         };
-        let steps = ("STEPS", variant.steps as u32);
-        let (width, vector) = (("WIDTH", WIDTH as u32), ("VECTOR", VECTOR as u32));
-        let zero_order =
-            ("ZERO_ORDER_HOLD", (variant.discretization == Discretization::ZeroOrderHold) as u32);
-        let seq_starts = ("SEQ_STARTS", variant.seq_start as u32);
-        let share = ("SHARE", variant.share);
-        let scan_consts = [steps, width, vector, zero_order, seq_starts, share];
-        let mut consts = match self {
-            Pass::SumPartials | Pass::GateGrad => vec![],
-            Pass::Prepare | Pass::Carry | Pass::Finish | Pass::Upstream => vec![steps],
-            // It reads ā only, which is the same for both methods.
-            Pass::Reverse => vec![steps, width, vector, ("ZERO_ORDER_HOLD", 0), seq_starts, share],
-            Pass::SegmentEnds | Pass::Output | Pass::Backward => scan_consts.to_vec(),
+        let (steps, width) = (("STEPS", variant.steps as u32), ("WIDTH", WIDTH as u32));
+        let zero_order = variant.discretization == Discretization::ZeroOrderHold;
+        let scan = [
+            steps,
+            width,
+            ("SEQ_STARTS", variant.seq_start as u32),
+            ("NATIVE_EXP2", variant.native_exp2 as u32),
+            // Reverse needs ā only, which is the same for both methods.
+            ("ZERO_ORDER_HOLD", (zero_order && self != Pass::Reverse) as u32),
+        ];
+        let with = |name, value| [&scan[..], &[(name, value)]].concat();
+        let consts = match self {
+            Pass::GateGrad => vec![],
+            Pass::Prepare | Pass::Carry | Pass::Finish | Pass::Upstream | Pass::SumPartials => {
+                vec![steps]
+            }
+            Pass::Reverse => scan.to_vec(),
+            Pass::SegmentEnds => with("OUTPUT", 0),
+            Pass::Output => with("OUTPUT", 1),
+            Pass::Ungated => with("OUTPUT", 2),
+            // The compiler of a GPU would hold what takes many instructions to compute, and run out
+            // of registers. A CPU has a stack.
+            Pass::Backward => {
+                let costly = zero_order || !variant.native_exp2;
+                with("RECOMPUTE", (costly && !variant.software) as u32)
+            }
         };
         match self {
-            Pass::SegmentEnds => consts.push(("OUTPUT", 0)),
-            Pass::Output => consts.push(("OUTPUT", 1)),
-            _ => {}
-        }
-        match self {
-            Pass::SegmentEnds | Pass::Output | Pass::Upstream | Pass::GateGrad => {
+            Pass::SegmentEnds | Pass::Output | Pass::Ungated | Pass::Upstream | Pass::GateGrad => {
                 let silu = Function::from(Activation::Silu);
                 silu.program::<ScanParams>(source, types, &consts)
             }
@@ -157,9 +171,10 @@ impl<'a> Scanner<'a> {
             end_unit: 0,
             rows: n as u32,
             backwards: 0,
-            partials: 0,
-            partial_rows: 0,
-            first_row: 0,
+            teams: 0,
+            partial_chunks: 0,
+            first_chunk: 0,
+            zero: 0.0,
         };
         let prepared = scratch(gpu, &[len as usize])?;
         let scanner = Scanner { gpu, variant, sizes, params, prepared };
@@ -260,23 +275,15 @@ fn prepared_len(Sizes { b, l, d, n }: Sizes, steps: usize) -> Result<u32> {
     })
 }
 
-/// The size of subgroups, if the scan can use them, or 1.
-fn share(gpu: &Gpu) -> u32 {
-    gpu.subgroup_size().filter(|size| (4..=WIDTH as u32).contains(size)).unwrap_or(1)
-}
-
 /// The number of workgroups that the channels of a segment take.
 fn blocks(d: usize) -> usize {
-    d.div_ceil(WIDTH * VECTOR)
+    d.div_ceil(WIDTH)
 }
 
 /// The number of invocations that keeps a GPU busy: with fewer, rows are split into segments. On a
 /// software adapter a few are enough, and segments are scanned twice.
 fn enough_invocations(gpu: &Gpu) -> usize {
-    match gpu.info().device_type {
-        wgpu::DeviceType::Cpu => 256,
-        _ => 1 << 15,
-    }
+    if gpu.is_software() { 256 } else { 1 << 15 }
 }
 
 pub(super) fn forward(
@@ -296,7 +303,8 @@ pub(super) fn forward(
         discretization: scan.discretization,
         seq_start: scan.index(Optional::SeqStart).is_some(),
         steps,
-        share: if steps == 1 { 1 } else { share(gpu) },
+        native_exp2: gpu.has_accurate_exp2(),
+        software: gpu.is_software(),
     };
     let scanner = Scanner::new(scan, gpu, inputs, variant, usize::MAX)?;
     let (Sizes { b, d, n, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
@@ -345,22 +353,24 @@ pub(super) fn backward(
         discretization: scan.discretization,
         seq_start: scan.index(Optional::SeqStart).is_some(),
         steps: CHUNK,
-        share: share(gpu),
+        native_exp2: gpu.has_accurate_exp2(),
+        software: gpu.is_software(),
     };
     let (d, n) = (u.spec.shape()[2], saved.spec.shape()[2]);
-    let partials = blocks(d) * WIDTH / variant.share as usize;
-    // The number of chunks whose partial sums, [2, partials, CHUNK, n] each, are within the limit.
-    let longest = (MAX_PARTIAL_BYTES / (2 * CHUNK * DType::F32.size()) / n / partials).max(1);
+    let teams = blocks(d) * (WIDTH / TEAM);
+    // The number of chunks whose partial sums, [teams, n, 2, CHUNK], are within the limit.
+    let longest = (MAX_PARTIAL_BYTES / (TEAM * DType::F32.size()) / n / teams).max(1);
     let scanner = Scanner::new(scan, gpu, inputs, variant, longest)?;
     let (Sizes { b, l, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
-    let (prepared, rows, len) = (scanner.prepared.all(), n + 2, b * l * d);
+    let (prepared, rows, len) = (scanner.prepared.all(), 2 * n + 2, b * l * d);
     let base = ScanParams {
         len: len as u32,
         rows: rows as u32,
         backwards: 1,
-        partials: partials as u32,
+        teams: teams as u32,
         ..scanner.params
     };
+    let segments = base.all_segments as usize;
 
     // Step sizes and dy become ddelta and du in place, in f32.
     let mut wide = Vec::new();
@@ -369,7 +379,7 @@ pub(super) fn backward(
     }
     let in_place = |i: usize| wide.get(i).unwrap_or(outputs[i].data).all();
     let (du, ddelta) = (in_place(0), in_place(1));
-    let carries = scanner.scratch(&[b, chunks * rows + n, d])?;
+    let carries = scanner.scratch(&[b, segments, rows, d])?;
     let gate = z.map_or(u.all(), |z| inputs[z].all());
     scanner.elements(
         Pass::Upstream,
@@ -377,7 +387,6 @@ pub(super) fn backward(
         &[prepared, inputs[1].all(), gate, dout.all(), dfinal_state.all()],
         &[ddelta, du, carries.all()],
     )?;
-    let segments = base.all_segments as usize;
     if let Some(sums) = scanner.sums()? {
         let params = ScanParams { first_segment: 1, segments: base.segments - 1, ..base };
         let results = [carries.all(), sums.all()];
@@ -390,40 +399,46 @@ pub(super) fn backward(
         scanner.carry(params, &sums, &carries)?;
     }
 
-    let y = scanner.scratch(&[if z.is_some() { len } else { 0 }])?;
     let per_segment = base.per_segment as usize;
     let at_once = (longest / per_segment).max(1);
-    let row = |unit: usize| unit / segments * l + unit % segments * per_segment * CHUNK;
-    let most_rows = (0..b * segments)
-        .step_by(at_once)
-        .map(|unit| row((unit + at_once).min(b * segments)) - row(unit))
-        .max();
-    let partial = scanner.scratch(&[2, partials, most_rows.unwrap_or(0), n])?;
-    for first in (0..b * segments).step_by(at_once) {
-        let end = (first + at_once).min(b * segments);
-        let partial_rows = row(end) - row(first);
+    // The first chunk of a unit, counted over all rows.
+    let chunk = |unit: usize| unit / segments * chunks + unit % segments * per_segment;
+    let units = (0..b * segments).step_by(at_once);
+    let ends = units.clone().map(|first| (first, (first + at_once).min(b * segments)));
+    let most = ends.clone().map(|(first, end)| chunk(end) - chunk(first)).max();
+    let partial = scanner.scratch(&[teams, most.unwrap_or(0), n, TEAM])?;
+    for (first, end) in ends {
+        let partial_chunks = chunk(end) - chunk(first);
         let params = ScanParams {
             first_unit: first as u32,
-            partial_rows: partial_rows as u32,
-            first_row: row(first) as u32,
+            partial_chunks: partial_chunks as u32,
+            first_chunk: chunk(first) as u32,
             ..base
         };
         scanner.launch_scan(
             Pass::Backward,
             (params, end - first),
             &[prepared, u.all(), saved.all()],
-            &[ddelta, du, carries.all(), partial.all(), y.all()],
+            &[ddelta, du, carries.all(), partial.all()],
         )?;
         scanner.elements(
             Pass::SumPartials,
-            ScanParams { len: (2 * partial_rows * n) as u32, ..params },
+            ScanParams { len: (partial_chunks * n * TEAM) as u32, ..params },
             &[partial.all()],
             &[outputs[3].all(), outputs[4].all()],
         )?;
     }
 
     if let Some(z) = z {
-        let bound = [dout.all(), y.all(), inputs[z].all()];
+        // Recomputed: to have it from forward would take as much memory as the output.
+        let (y, unused) = (scanner.scratch(&[len])?, scanner.scratch(&[0])?);
+        scanner.launch_scan(
+            Pass::Ungated,
+            (base, b * segments),
+            &[prepared, u.all(), inputs[1].all(), gate, prepared],
+            &[y.all(), unused.all(), saved.all()],
+        )?;
+        let bound = [dout.all(), y.all(), gate];
         scanner.elements(Pass::GateGrad, base, &bound, &[outputs[z].all()])?;
     }
     for (wide, output) in wide.iter().zip(outputs) {
@@ -431,7 +446,7 @@ pub(super) fn backward(
         gpu.reduce(OP, narrow, (wide.all(), DType::F32), output.elements())?;
     }
     let sums = scanner.scratch(&[rows, d])?;
-    let sum = Reduction::sum_of_rows(b * chunks, rows * d);
+    let sum = Reduction::sum_of_rows(b * segments, rows * d);
     gpu.reduce(OP, sum, (carries.all(), DType::F32), (sums.all(), DType::F32))?;
     // A buffer cannot be bound twice for writing: absent outputs get buffers of their own.
     let optional =
@@ -460,16 +475,12 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
         .into_iter()
         .flat_map(|discretization| [false, true].map(|seq_start| (discretization, seq_start)))
     {
-        let variant = Variant { elem, discretization, seq_start, steps: CHUNK, share: 1 };
-        let step = Variant { steps: 1, ..variant };
-        let subgroups = Variant { share: 8, ..variant };
-        all.extend([Pass::Prepare, Pass::Output].map(|pass| pass.program(step)));
-        all.push(Pass::Backward.program(subgroups));
         let passes = [
             Pass::Prepare,
             Pass::SegmentEnds,
             Pass::Carry,
             Pass::Output,
+            Pass::Ungated,
             Pass::Upstream,
             Pass::Reverse,
             Pass::Backward,
@@ -477,7 +488,14 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
             Pass::GateGrad,
             Pass::Finish,
         ];
-        all.extend(passes.map(|pass| pass.program(variant)));
+        for (native_exp2, software) in [(true, false), (false, false), (true, true), (false, true)]
+        {
+            let steps = CHUNK;
+            let variant = Variant { elem, discretization, seq_start, steps, native_exp2, software };
+            let step = Variant { steps: 1, ..variant };
+            all.extend([Pass::Prepare, Pass::Output].map(|pass| pass.program(step)));
+            all.extend(passes.map(|pass| pass.program(variant)));
+        }
     }
     all
 }

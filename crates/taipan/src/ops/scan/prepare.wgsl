@@ -28,7 +28,7 @@ fn element(i: u32) {
     if i < skip_at(0u) {
         let x = a_log[i % p.d * p.n + i / p.d];
         let above = select(x, MIN_A_LOG, x < MIN_A_LOG);
-        value = -m_exp(select(above, MAX_A_LOG, x > MAX_A_LOG));
+        value = -m_exp(select(above, MAX_A_LOG, x > MAX_A_LOG)) * M_LOG2_E;
     } else if i < bias_at(0u) {
         if given(SKIP) {
             value = skip[i - skip_at(0u)];

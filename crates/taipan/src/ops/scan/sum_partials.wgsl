@@ -1,21 +1,26 @@
-// db and dc of some rows: the sums of their partial sums, in blocks of 64 so that the error does
-// not grow with their number. One element per invocation. [2, p.partials, p.partial_rows, n]
-@group(0) @binding(0) var<storage, read> partials: array<f32>;
+// db and dc of some chunks: the sums of the partial sums of all teams, in blocks of 64 so that the
+// error does not grow with their number. One element per invocation.
+@group(0) @binding(0) var<storage, read> partials: array<f32>;  // [teams, partial_chunks, n, 2, STEPS]
 @group(0) @binding(1) var<storage, read_write> db: array<Elem>;  // [b, l, n]
 @group(0) @binding(2) var<storage, read_write> dc: array<Elem>;  // [b, l, n]
 
 fn element(i: u32) {
-    let len = p.partial_rows * p.n;
+    let number = p.first_chunk + i / (2u * STEPS * p.n);
+    let j = i / (2u * STEPS) % p.n;
+    let t = number % p.chunks * STEPS + i % STEPS;
+    if t >= p.l {
+        return;
+    }
     var sum = 0.0;
-    for (var first = 0u; first < p.partials; first += 64u) {
+    for (var first = 0u; first < p.teams; first += 64u) {
         var block = 0.0;
-        for (var partial = first; partial < min(first + 64u, p.partials); partial++) {
-            block += partials[(i / len * p.partials + partial) * len + i % len];
+        for (var team = first; team < min(first + 64u, p.teams); team++) {
+            block += partials[team * p.len + i];
         }
         sum += block;
     }
-    let to = p.first_row * p.n + i % len;
-    if i < len {
+    let to = (number / p.chunks * p.l + t) * p.n + j;
+    if i / STEPS % 2u == 0u {
         db[to] = Elem(sum);
     } else {
         dc[to] = Elem(sum);

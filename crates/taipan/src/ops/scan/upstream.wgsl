@@ -1,5 +1,5 @@
 // The inputs of the backward scan: the step sizes Δ, dy = dout·silu(z), and the gradient of the
-// final state, which is the carry of the last chunk. One element of each per invocation.
+// final state, which is the carry of the last segment. One element of each per invocation.
 @group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> delta: array<Elem>;  // [b, l, d]
 @group(0) @binding(2) var<storage, read> z: array<Elem>;      // [b, l, d]
@@ -7,7 +7,7 @@
 @group(0) @binding(4) var<storage, read> dfinal_state: array<f32>;   // [b, d, n]
 @group(0) @binding(5) var<storage, read_write> sizes: array<f32>;    // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> dy: array<f32>;       // [b, l, d]
-@group(0) @binding(7) var<storage, read_write> carries: array<f32>;  // [b, chunks, n + 2, d]
+@group(0) @binding(7) var<storage, read_write> carries: array<f32>;  // [b, segments, 2·n + 2, d]
 
 fn element(i: u32) {
     let c = i % p.d;
@@ -23,7 +23,7 @@ fn element(i: u32) {
     if i < p.b * p.n * p.d {
         let j = i / p.d % p.n;
         let entry = i / p.d / p.n;
-        let at = ((entry + 1u) * p.chunks - 1u) * p.rows + j;
+        let at = ((entry + 1u) * p.all_segments - 1u) * p.rows + j;
         carries[at * p.d + c] = dfinal_state[(entry * p.d + c) * p.n + j];
     }
 }
