@@ -8,7 +8,9 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::checksum::{Checksum, Hasher};
+use twox_hash::XxHash3_128;
+
+use crate::checksum::Checksum;
 use crate::{Error, Result};
 
 const MARK: &str = ".tmp-";
@@ -42,14 +44,14 @@ pub fn is_unfinished(name: &str) -> bool {
 pub(crate) struct Output {
     destination: PathBuf,
     out: BufWriter<File>,
-    hasher: Hasher,
+    hasher: XxHash3_128,
 }
 
 impl Output {
     fn create(path: &Path, destination: PathBuf) -> Result<Output> {
         let file = File::create(path).map_err(Error::io(&destination))?;
         let out = BufWriter::with_capacity(1 << 20, file);
-        Ok(Output { destination, out, hasher: Hasher::new() })
+        Ok(Output { destination, out, hasher: XxHash3_128::new() })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -64,7 +66,7 @@ impl Output {
         // What could not be flushed is not tried again when it is dropped.
         let (_file, _rest) = out.into_parts();
         flushed.map_err(Error::io(&destination))?;
-        Ok(hasher.finish())
+        Ok(hasher.into())
     }
 }
 
@@ -74,63 +76,41 @@ pub(crate) fn replace_file(
     fill: impl FnOnce(&mut Output) -> Result<()>,
 ) -> Result<()> {
     let mut draft = Draft::create(path)?;
-    fill(draft.output())?;
-    draft.sync()?.publish()
+    fill(&mut draft.out)?;
+    draft.sync()?.1.publish()
 }
 
-/// A file being written beside its destination. Unless it is [published](Synced::publish), it is
-/// removed.
+/// A file being written beside its destination.
 pub(crate) struct Draft {
     temporary: Temporary,
-    out: Output,
+    pub(crate) out: Output,
 }
 
 impl Draft {
     pub(crate) fn create(destination: &Path) -> Result<Draft> {
-        let temporary = Temporary(temporary_path(destination)?);
-        let out = Output::create(&temporary.0, destination.to_owned())?;
+        let temporary = Temporary::new(destination)?;
+        let out = Output::create(&temporary.path, destination.to_owned())?;
         Ok(Draft { temporary, out })
     }
 
-    pub(crate) fn output(&mut self) -> &mut Output {
-        &mut self.out
-    }
-
-    pub(crate) fn sync(self) -> Result<Synced> {
-        let Draft { temporary, out } = self;
-        let destination = out.destination.clone();
-        Ok(Synced { checksum: out.sync()?, temporary, destination })
+    /// Flush it to the disk, where it does not yet have its name.
+    pub(crate) fn sync(self) -> Result<(Checksum, Temporary)> {
+        Ok((self.out.sync()?, self.temporary))
     }
 }
 
-/// A file on the disk that does not yet have its name.
-pub(crate) struct Synced {
-    pub(crate) checksum: Checksum,
-    temporary: Temporary,
-    destination: PathBuf,
-}
-
-impl Synced {
-    pub(crate) fn publish(self) -> Result<()> {
-        self.temporary.rename(&self.destination)
-    }
-}
-
-/// A directory being written. Unless it is [published](NewDirectory::publish), it is removed.
-pub(crate) struct NewDirectory {
-    temporary: Temporary,
-    destination: PathBuf,
-}
+/// A directory being written.
+pub(crate) struct NewDirectory(Temporary);
 
 impl NewDirectory {
     /// Start the directory that will be at `destination`, which must not exist.
     pub(crate) fn create(destination: &Path) -> Result<NewDirectory> {
         if destination.symlink_metadata().is_ok() {
-            return Err(Error::invalid(destination.display().to_string(), "exists already"));
+            return Err(Error::invalid(destination.display(), "exists already"));
         }
-        let temporary = Temporary(temporary_path(destination)?);
-        fs::create_dir(&temporary.0).map_err(Error::io(destination))?;
-        Ok(NewDirectory { temporary, destination: destination.to_owned() })
+        let temporary = Temporary::new(destination)?;
+        fs::create_dir(&temporary.path).map_err(Error::io(destination))?;
+        Ok(NewDirectory(temporary))
     }
 
     /// Write one of its files.
@@ -139,14 +119,14 @@ impl NewDirectory {
         name: &str,
         fill: impl FnOnce(&mut Output) -> Result<()>,
     ) -> Result<Checksum> {
-        let mut out = Output::create(&self.temporary.0.join(name), self.destination.join(name))?;
+        let mut out = Output::create(&self.0.path.join(name), self.0.destination.join(name))?;
         fill(&mut out)?;
         out.sync()
     }
 
     pub(crate) fn publish(self) -> Result<()> {
-        sync_directory(&self.temporary.0).map_err(Error::io(&self.destination))?;
-        self.temporary.rename(&self.destination)
+        sync_directory(&self.0.path).map_err(Error::io(&self.0.destination))?;
+        self.0.publish()
     }
 }
 
@@ -171,13 +151,21 @@ pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     removed.map_err(Error::io(path))
 }
 
-/// A temporary file or directory, removed unless it is renamed.
-struct Temporary(PathBuf);
+/// A temporary file or directory. Unless it is [published](Temporary::publish), it is removed.
+pub(crate) struct Temporary {
+    path: PathBuf,
+    destination: PathBuf,
+}
 
 impl Temporary {
-    fn rename(self, destination: &Path) -> Result<()> {
-        fs::rename(&self.0, destination).map_err(Error::io(destination))?;
-        let parent = parent(destination);
+    fn new(destination: &Path) -> Result<Temporary> {
+        Ok(Temporary { path: temporary_path(destination)?, destination: destination.to_owned() })
+    }
+
+    /// Give it its name.
+    pub(crate) fn publish(self) -> Result<()> {
+        fs::rename(&self.path, &self.destination).map_err(Error::io(&self.destination))?;
+        let parent = parent(&self.destination);
         sync_directory(parent).map_err(Error::io(parent))
     }
 }
@@ -186,24 +174,18 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         // After a rename nothing is there. An error that is being returned says more than that of
         // this removal, and what stays is removed at the next start.
-        let _ = remove(&self.0);
+        let _ = remove(&self.path);
     }
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
-    match path.symlink_metadata()?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
-    }
+    if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
 /// The temporary name of a path: of this process, since two may write to one directory.
 fn temporary_path(path: &Path) -> Result<PathBuf> {
     let Some(name) = path.file_name() else {
-        return Err(Error::invalid(
-            path.display().to_string(),
-            "not the name of a file or directory",
-        ));
+        return Err(Error::invalid(path.display(), "not the name of a file or directory"));
     };
     let mut name = name.to_owned();
     name.push(format!("{MARK}{}", std::process::id()));

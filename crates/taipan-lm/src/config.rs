@@ -136,19 +136,13 @@ impl Config {
         expect("model_type", kind == "mamba", &format!("{kind:?}"), "\"mamba\"")?;
         expect("hidden_act", file.hidden_act == "silu", &file.hidden_act, "silu")?;
         // The file's own product wins over `expand`, which some tools leave at its default.
-        let inner = match file.intermediate_size {
-            Some(size) => size,
-            None => file.expand.saturating_mul(file.hidden_size),
-        };
-        let rank = &file.time_step_rank;
-        let time_step_rank = match rank.as_u64() {
-            _ if rank == "auto" => file.hidden_size.div_ceil(16),
-            Some(number) => usize::try_from(number).unwrap_or(usize::MAX),
-            None => {
-                expect("time_step_rank", false, rank, "a number or \"auto\"")?;
-                0
-            }
-        };
+        let expanded = file.expand.saturating_mul(file.hidden_size);
+        let inner = file.intermediate_size.unwrap_or(expanded);
+        let (rank, automatic) = (&file.time_step_rank, file.hidden_size.div_ceil(16));
+        let fine = rank == "auto" || rank.is_u64();
+        expect("time_step_rank", fine, rank, "a number or \"auto\"")?;
+        let time_step_rank =
+            rank.as_u64().map_or(automatic, |n| n.try_into().unwrap_or(usize::MAX));
         let config = Config {
             vocab_size: file.vocab_size,
             hidden_size: file.hidden_size,
@@ -176,9 +170,7 @@ impl Config {
     pub fn from_file(path: impl AsRef<std::path::Path>) -> crate::Result<Config> {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-        let invalid =
-            |error: ConfigError| Error::invalid(path.display().to_string(), error.to_string());
-        Config::from_json(&text).map_err(invalid)
+        Config::from_json(&text).map_err(|error| Error::invalid(path.display(), error))
     }
 
     /// An error unless such a model can be computed.

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::chunks::Chunks;
+use crate::error::ensure;
 use crate::{Error, Result};
 
 /// How much of a file is looked at to tell text from other data.
@@ -150,7 +151,7 @@ impl Sources {
     }
 
     /// The text of a section, in chunks that end where lines do.
-    pub(crate) fn chunks(&self, section: &Section) -> Result<Chunks<Box<dyn Read + '_>>> {
+    pub(crate) fn chunks(&self, section: &Section) -> Result<Chunks<'_>> {
         let len = section.end - section.start;
         match &self.documents[section.document] {
             Document::File(path) => {
@@ -167,15 +168,9 @@ impl Sources {
 
     /// The first offset from `at` on where a character begins.
     pub(crate) fn char_boundary(&self, document: usize, at: u64) -> Result<u64> {
-        let mut bytes = Vec::new();
-        match &self.documents[document] {
-            Document::File(path) => {
-                let mut file = File::open(path).map_err(Error::io(path))?;
-                file.seek(SeekFrom::Start(at)).map_err(Error::io(path))?;
-                file.take(4).read_to_end(&mut bytes).map_err(Error::io(path))?;
-            }
-            Document::Text(_, text) => bytes.extend(text.bytes().skip(at as usize).take(4)),
-        }
+        let section = Section { document, start: at, end: at + 4 };
+        let (mut text, mut bytes) = (self.chunks(&section)?, Vec::new());
+        text.reader.read_to_end(&mut bytes).map_err(Error::io(&text.name))?;
         let continues = |byte: &&u8| **byte & 0xc0 == 0x80;
         Ok(at + bytes.iter().take_while(continues).count() as u64)
     }
@@ -194,14 +189,13 @@ impl Search {
         for name in names {
             let name = name.as_ref();
             let before = (self.found.documents.len(), self.found.skipped.len());
-            let shown = name.display().to_string();
             let pattern = name.to_str().filter(|name| name.contains(['*', '?', '[']));
             match (fs::metadata(name), pattern) {
                 (Ok(metadata), _) if metadata.is_dir() => self.directory(name)?,
                 (Ok(_), _) => self.named(name)?,
                 (Err(_), Some(pattern)) => self.pattern(pattern)?,
                 (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::invalid(shown, "no such file or directory"));
+                    return Err(Error::invalid(name.display(), "no such file or directory"));
                 }
                 (Err(error), None) => return Err(Error::io(name)(error)),
             }
@@ -211,14 +205,12 @@ impl Search {
                 let why = match skipped {
                     [] => "no text files found".into(),
                     [first, ..] => {
-                        let (path, reason, all) =
-                            (first.path.display(), first.reason, skipped.len());
-                        format!(
-                            "no text files found; of {all} skipped, the first, {path}, is {reason}"
-                        )
+                        let (path, reason) = (first.path.display(), first.reason);
+                        let skipped = format!("of {} skipped, the first", skipped.len());
+                        format!("no text files found; {skipped}, {path}, is {reason}")
                     }
                 };
-                return Err(Error::invalid(shown, why));
+                return Err(Error::invalid(name.display(), why));
             }
         }
         Ok(self.found)
@@ -237,18 +229,15 @@ impl Search {
     fn named(&mut self, path: &Path) -> Result<()> {
         let skipped = self.found.skipped.len();
         self.file(path)?;
-        match self.found.skipped.get(skipped) {
-            Some(Skipped { reason, .. }) if *reason != Reason::Repeated => {
-                let found = format!("{reason}, expected UTF-8 text");
-                Err(Error::invalid(path.display().to_string(), found))
-            }
-            _ => Ok(()),
+        if let Some(Skipped { reason, .. }) = self.found.skipped.get(skipped) {
+            let is_text = *reason == Reason::Repeated;
+            ensure!(is_text, path.display(), "{reason}, expected UTF-8 text");
         }
+        Ok(())
     }
 
     fn file(&mut self, path: &Path) -> Result<()> {
-        let metadata = fs::metadata(path).map_err(Error::io(path))?;
-        if !metadata.is_file() {
+        if !fs::metadata(path).map_err(Error::io(path))?.is_file() {
             self.skip(path, Reason::Special);
             return Ok(());
         }

@@ -27,9 +27,9 @@ mod parameter;
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
 use self::layer::{Layer, LayerState, Stream};
-use self::parameter::{Init, ParameterBuilder, ParameterSpec, Source};
+use self::parameter::{Init, ParameterBuilder, Source};
 pub use self::parameter::{Parameter, Role};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::{Batch, Config, IGNORE};
 
 /// A Mamba language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
@@ -129,46 +129,24 @@ impl Mamba {
     }
 
     fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
-        if !builder.dtype.is_float() {
-            return Err(Error::invalid(
-                "model",
-                format!("the dtype is {}, expected a float", builder.dtype),
-            ));
-        }
+        let dtype = builder.dtype;
+        ensure!(dtype.is_float(), "model", "the dtype is {dtype}, expected a float");
         config.check()?;
         let (v, d) = (config.vocab_size, config.hidden_size);
-        let spec = |stored: &str, shape: &[usize], role, init| ParameterSpec {
-            stored: stored.into(),
-            shape: shape.to_vec(),
-            rows: None,
-            role,
-            init,
+        let table = |builder: &mut ParameterBuilder, name| {
+            builder.whole(name, &[v, d], Role::Matrix, Init::Normal(0.02))
         };
-        let normal = Init::Normal(0.02);
         Ok(Mamba {
             config: config.clone(),
-            dtype: builder.dtype,
-            embeddings: builder.build(spec(
-                "backbone.embeddings.weight",
-                &[v, d],
-                Role::Matrix,
-                normal,
-            ))?,
+            dtype,
+            embeddings: table(builder, "backbone.embeddings.weight")?,
             layers: (0..config.num_hidden_layers)
                 .map(|i| Layer::new(config, i, builder))
                 .collect::<Result<_>>()?,
-            norm_f: builder.build(spec(
-                "backbone.norm_f.weight",
-                &[d],
-                Role::Vector,
-                Init::Ones,
-            ))?,
-            head: match config.tie_word_embeddings {
-                true => None,
-                false => {
-                    Some(builder.build(spec("lm_head.weight", &[v, d], Role::Matrix, normal))?)
-                }
-            },
+            norm_f: builder.whole("backbone.norm_f.weight", &[d], Role::Vector, Init::Ones)?,
+            head: (!config.tie_word_embeddings)
+                .then(|| table(builder, "lm_head.weight"))
+                .transpose()?,
             activations: Activations::Saved,
         })
     }
@@ -195,14 +173,11 @@ impl Mamba {
 
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
-        let on_device = |values: &[u32]| {
-            Tensor::new(values, &[batch.batch_size, batch.block_size], self.device())
-        };
+        let shape = [batch.batch_size, batch.block_size];
+        let on_device = |values: &[u32]| Tensor::new(values, &shape, self.device());
         let (ids, targets) = (on_device(&batch.ids)?, on_device(&batch.targets)?);
-        let seq_start = match batch.seq_start.contains(&1) {
-            true => Some(on_device(&batch.seq_start)?),
-            false => None,
-        };
+        let is_reset = batch.seq_start.contains(&1);
+        let seq_start = is_reset.then(|| on_device(&batch.seq_start)).transpose()?;
         let mut stream = self.embed(&ids)?;
         for layer in &self.layers {
             stream = match self.activations {
@@ -237,9 +212,7 @@ impl Mamba {
             let why = format!("ids are {:?}, expected [b, l]", ids.shape());
             return Err(Error::invalid("next", why));
         };
-        if l == 0 {
-            return Err(Error::invalid("next", "ids are [b, 0], expected at least one token"));
-        }
+        ensure!(l > 0, "next", "ids are [b, 0], expected at least one token");
         taipan::no_grad(|| {
             let mut stream = self.embed(ids)?;
             let mut states = Vec::with_capacity(self.layers.len());

@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 
 use taipan::{DType, Device, Tensor};
 
-use crate::error::{Error, Result};
+use crate::error::{Result, ensure};
 use crate::random::parameter_seed;
 
 /// One trained tensor of a model. Where a `&Tensor` is expected, it is one.
@@ -59,10 +59,10 @@ impl Role {
 }
 
 /// What a parameter is made from.
-pub(super) struct ParameterSpec {
+pub(super) struct ParameterSpec<'a> {
     pub(super) stored: String,
     /// Of the tensor in the file.
-    pub(super) shape: Vec<usize>,
+    pub(super) shape: &'a [usize],
     /// The rows of it that this is, and their name; all of them if there is none.
     pub(super) rows: Option<(&'static str, Range<usize>)>,
     pub(super) role: Role,
@@ -103,9 +103,20 @@ pub(super) enum Source<'a> {
 }
 
 impl ParameterBuilder<'_> {
+    /// A parameter that is all of a stored tensor.
+    pub(super) fn whole(
+        &mut self,
+        stored: impl Into<String>,
+        shape: &[usize],
+        role: Role,
+        init: Init,
+    ) -> Result<Parameter> {
+        self.build(ParameterSpec { stored: stored.into(), shape, rows: None, role, init })
+    }
+
     pub(super) fn build(&mut self, spec: ParameterSpec) -> Result<Parameter> {
         let ParameterSpec { stored, shape, rows, role, init } = spec;
-        let mut stored_shape = shape.clone();
+        let mut stored_shape = shape.to_vec();
         if let Some((_, range)) = &rows {
             stored_shape[0] = range.len();
         }
@@ -115,11 +126,9 @@ impl ParameterBuilder<'_> {
                 init.values(&stored_shape, parameter_seed(*seed, *count))?
             }
             Source::Stored(find) => {
-                let whole = find(&stored, &shape)?;
-                if whole.shape() != shape {
-                    let why = format!("{stored} is {:?}, expected {shape:?}", whole.shape());
-                    return Err(Error::invalid("model", why));
-                }
+                let whole = find(&stored, shape)?;
+                let found = whole.shape();
+                ensure!(found == shape, "model", "{stored} is {found:?}, expected {shape:?}");
                 match &rows {
                     Some((_, range)) => whole.slice(0, range.clone())?,
                     None => whole,

@@ -10,10 +10,11 @@ const EOS_TOKENS: [&str; 6] =
 
 #[derive(Debug)]
 pub(super) struct HuggingFace {
-    json: String,
+    pub json: String,
     tokenizer: tokenizers::Tokenizer,
-    vocab_size: usize,
-    eos: Option<(u32, &'static str)>,
+    pub vocab_size: usize,
+    /// The id of the end-of-text token, and the token.
+    pub eos: Option<(u32, &'static str)>,
 }
 
 fn invalid(error: impl ToString) -> Error {
@@ -34,19 +35,6 @@ impl HuggingFace {
         Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size: largest as usize + 1, eos })
     }
 
-    pub fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-
-    /// The id of the end-of-text token, and the token.
-    pub fn eos(&self) -> Option<(u32, &str)> {
-        self.eos
-    }
-
-    pub fn to_json(&self) -> &str {
-        &self.json
-    }
-
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = self.tokenizer.encode_fast(text, false).map_err(invalid)?;
         Ok(encoding.get_ids().to_vec())
@@ -59,15 +47,12 @@ impl HuggingFace {
         let encoding = self.tokenizer.encode(text, false).map_err(invalid)?;
         let ids = encoding.get_ids().to_vec();
         let mut done = 0;
-        let mut lengths: Vec<usize> = encoding
-            .get_offsets()
-            .iter()
-            .map(|(_, end)| {
-                let length = end.saturating_sub(done);
-                done += length;
-                length
-            })
-            .collect();
+        let length = |(_, end): &(usize, usize)| {
+            let length = end.saturating_sub(done);
+            done += length;
+            length
+        };
+        let mut lengths: Vec<usize> = encoding.get_offsets().iter().map(length).collect();
         if let Some(last) = lengths.last_mut() {
             *last += text.len() - done;
         }
