@@ -272,7 +272,9 @@ impl Settings {
     /// Write them to the directory of the run.
     pub fn save(&self) -> Result<(), Failure> {
         let mut table = Table::try_from(self)?;
-        table.retain(|key, _| Scope::of(key) != Some(Scope::Call));
+        // Next to --from, which determines the shape, --preset is refused.
+        let is_given = |key: &str| key != "preset" || self.from.is_none();
+        table.retain(|key, _| Scope::of(key) != Some(Scope::Call) && is_given(key));
         let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
         Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
     }
