@@ -83,10 +83,8 @@ impl Run {
         let unlogged = unlogged.unwrap_or_default();
         let metrics = Metrics::open(&settings.out, before, unlogged.extra_row)?;
         let timings = Timings::open(&settings.out)?;
-        let events = match settings.tensorboard {
-            true => Some(Events::create(&settings.out, before)?),
-            false => None,
-        };
+        let events = || Events::create(&settings.out, before);
+        let events = settings.tensorboard.then(events).transpose()?;
         Ok(Run {
             held_out: metrics.rows().iter().rev().find_map(|row| row.held_out),
             warnings: Warnings::new(&settings.out),
@@ -219,10 +217,8 @@ impl Run {
         let stop = self.stop_reason();
         let is_due = |interval| report.step.is_multiple_of(interval);
         let is_last = matches!(stop, Some(StopReason::Done | StopReason::MaxTime));
-        let held_out = match is_due(self.settings.eval_interval) || is_last {
-            true => self.evaluate()?,
-            false => None,
-        };
+        let evaluates = is_due(self.settings.eval_interval) || is_last;
+        let held_out = if evaluates { self.evaluate()? } else { None };
         let state = self.state(report);
         self.progress.step(&state);
         // Rows that a run without interruption would not have are removed when it is resumed.

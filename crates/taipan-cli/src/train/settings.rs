@@ -15,7 +15,7 @@ use toml::{Table, Value};
 use super::declare::{resolved, resolved_type, settings};
 use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
-use crate::{Failure, Usage};
+use crate::{Failure, Usage, usage};
 
 /// The settings in the directory of a run, in the format of `--config`.
 pub const FILE: &str = "train.toml";
@@ -205,24 +205,20 @@ impl Settings {
         let config = match &flags.from {
             None => preset.config(1),
             Some(_) if flags.preset.is_some() => {
-                return Err(
-                    Usage("--preset and --from both determine the model's shape".into()).into()
-                );
+                return usage("--preset and --from both determine the model's shape");
             }
             Some(directory) => config_of(directory)?,
         };
         let settings = Settings::resolve(flags.clone(), &config, &preset.recipe());
         if let Some(directory) = &flags.from {
             let of_model = Settings::resolve(Flags::default(), &config, &preset.recipe());
-            let [found, expected] = [&settings, &of_model].map(Table::try_from);
-            let (found, expected) = (found?, expected?);
+            let (given, of_model) = (Table::try_from(&flags)?, Table::try_from(of_model)?);
             let in_model = |key: &&String| Scope::of(key) == Some(Scope::Model);
             if let Some(key) =
-                found.keys().filter(in_model).find(|key| found[*key] != expected[*key])
+                given.keys().filter(in_model).find(|key| given[*key] != of_model[*key])
             {
-                let (found, expected, from) = (&found[key], &expected[key], directory.display());
-                let why = format!("--{key} is {found}, but in {from} it is {expected}");
-                return Err(Usage(why).into());
+                let (found, expected, from) = (&given[key], &of_model[key], directory.display());
+                return usage(format!("--{key} is {found}, but in {from} it is {expected}"));
             }
         }
         settings.checked()
@@ -233,10 +229,7 @@ impl Settings {
         let flags = with_file(flags)?;
         let preset = preset(&flags)?;
         let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
-        let path = out.join(FILE);
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| format!("nothing to resume: {}: {error}", path.display()))?;
-        let stored: Flags = read(&text, &path)?;
+        let stored = read(&out.join(FILE), "nothing to resume")?;
         let (given, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
         let fixed = |key: &str| Scope::of(key).is_none_or(|scope| !scope.may_change());
         for (key, found) in given.iter().filter(|(key, _)| fixed(key)) {
@@ -247,11 +240,10 @@ impl Settings {
                 let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
                 let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
                 let (run, may) = (out.display(), may.join(", "));
-                return Err(Usage(format!(
+                return usage(format!(
                     "{name} is {found}, but the run in {run} has {has}; with --resume only these \
                      may change: {may}"
-                ))
-                .into());
+                ));
             }
         }
         let flags = Flags { out: Some(out), ..flags.or(stored) };
@@ -285,9 +277,9 @@ impl Settings {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
         let value = |(key, value): (String, Value)| {
-            let value = match Scope::of(&key) == Some(Scope::RunPath) {
-                true => checksum(value.to_string().as_bytes()).into(),
-                false => serde_json::to_value(value)?,
+            let value = match Scope::of(&key) {
+                Some(Scope::RunPath) => checksum(value.to_string().as_bytes()).into(),
+                _ => serde_json::to_value(value)?,
             };
             Ok((key, value))
         };
@@ -311,15 +303,13 @@ impl Settings {
         };
         let path = self.out.join(FILE);
         let shown = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
-        let difference = match Scope::of(key) == Some(Scope::RunPath) {
-            true => format!("{key} is not what it was when the run began"),
-            false => {
-                let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
-                format!("{key} is {found}, but the run began with {expected}")
-            }
+        let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
+        let difference = match Scope::of(key) {
+            Some(Scope::RunPath) => format!("{key} is not what it was when the run began"),
+            _ => format!("{key} is {found}, but the run began with {expected}"),
         };
         let what = "it was edited; to change a setting, use the flags that --resume allows";
-        Err(Usage(format!("{}: {difference}; {what}", path.display())).into())
+        usage(format!("{}: {difference}; {what}", path.display()))
     }
 
     /// The model's `config.json`.
@@ -348,6 +338,7 @@ impl Settings {
     /// How it is trained.
     pub fn recipe(&self) -> Recipe {
         let (peak, min, warmup, total) = (self.lr, self.min_lr, self.warmup, self.steps);
+        let activations = if self.recompute { Activations::Recomputed } else { Activations::Saved };
         let curve = match self.schedule {
             LrCurve::Constant => Curve::Constant,
             LrCurve::Cosine => Curve::Cosine,
@@ -365,35 +356,29 @@ impl Settings {
             grad_clip: (self.grad_clip != 0.0).then_some(self.grad_clip),
             seed: self.seed,
             freeze: self.freeze.clone(),
-            activations: match self.recompute {
-                true => Activations::Recomputed,
-                false => Activations::Saved,
-            },
+            activations,
         }
     }
 }
 
 /// What the user specified: the flags and, where they are not given, the file of `--config`.
 fn with_file(flags: &Flags) -> Result<Flags, Failure> {
-    let flags = match &flags.config {
-        None => flags.clone(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("--config: {}: {error}", path.display()))?;
-            // Unknown keys and wrong types are found here, with their lines.
-            flags.clone().or(read(&text, path)?)
-        }
-    };
+    let mut flags = flags.clone();
+    if let Some(path) = flags.config.clone() {
+        flags = flags.or(read(&path, "--config")?);
+    }
     if flags.tokenizer.is_some() && flags.train_tokenizer.is_some() {
-        return Err(
-            Usage("--tokenizer and --train-tokenizer cannot be used together".into()).into()
-        );
+        return usage("--tokenizer and --train-tokenizer cannot be used together");
     }
     Ok(flags)
 }
 
-fn read(text: &str, path: &Path) -> Result<Flags, Usage> {
-    toml::from_str(text).map_err(|error| Usage(format!("{}: {error}", path.display())))
+/// The flags in a file, with `what` in front of the error if it cannot be read. Unknown keys and
+/// wrong types are reported with their lines.
+fn read(path: &Path, what: &str) -> Result<Flags, Failure> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{what}: {file}: {error}"))?;
+    toml::from_str(&text).or_else(|error| usage(format!("{file}: {error}")))
 }
 
 fn preset(flags: &Flags) -> Result<Preset, Usage> {

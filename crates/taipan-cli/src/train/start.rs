@@ -15,7 +15,7 @@ use super::corpus::SOURCES;
 use super::lock::{self, Lock};
 use super::settings::{self, Settings};
 use super::{curve, metrics};
-use crate::{Failure, Usage};
+use crate::{Failure, usage};
 
 /// The token cache, in the run directory.
 pub const DATA: &str = "data";
@@ -39,8 +39,7 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let lock = Lock::take(out)?;
     check_empty(out)?;
     remove_temporary(out)?;
-    let prepared = prepare(settings, device);
-    match prepared {
+    match prepare(settings, device) {
         Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
         Err(error) => {
             // Nothing remains of a run that could not begin; its error says more than one of these.
@@ -70,23 +69,26 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let config = settings::config_of(&checkpoint)?;
     let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
     fits(&memory, &config, device)?;
-    let (dataset, skipped) = match Dataset::exists(out.join(DATA)) {
-        true => (open_data(out)?, Vec::new()),
-        false => {
-            let gone = out.join(DATA).display().to_string();
-            crate::print(&format!("{gone} is missing: the text is tokenised again\n"))?;
-            let sources = sources(settings)?;
-            let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
-            (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
-        }
+    let data = out.join(DATA);
+    let shown = data.display();
+    let (dataset, skipped) = if Dataset::exists(&data) {
+        let dataset = Dataset::open(&data).map_err(|error| {
+            format!("{error}; without the directory {shown}, --resume tokenises the text again")
+        })?;
+        (dataset, Vec::new())
+    } else {
+        crate::print(&format!("{shown} is missing: the text is tokenised again\n"))?;
+        let sources = sources(settings)?;
+        let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
+        (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
     };
     let trainer = Trainer::resume(out, dataset, device, |stored| update_recipe(stored, &recipe))?;
     settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
         if let Some(steps) = steps.filter(|steps| *steps < done) {
-            let why = format!("--{flag} is {steps}, but {} is at step {done}", out.display());
-            return Err(Usage(why).into());
+            let run = out.display();
+            return usage(format!("--{flag} is {steps}, but {run} is at step {done}"));
         }
     }
     settings.save()?;
@@ -130,10 +132,10 @@ fn prepare(
 
 /// The training text, without the files in the run's own directory.
 fn sources(settings: &Settings) -> Result<Sources, Failure> {
-    Ok(match settings.files.is_empty() {
-        true => Sources::texts(SOURCES.iter().copied()),
-        false => Sources::find_outside(&settings.out, &settings.files)?,
-    })
+    if settings.files.is_empty() {
+        return Ok(Sources::texts(SOURCES.iter().copied()));
+    }
+    Ok(Sources::find_outside(&settings.out, &settings.files)?)
 }
 
 fn build_data(
@@ -145,21 +147,12 @@ fn build_data(
     Ok(Dataset::build(settings.out.join(DATA), sources, tokenizer, &split)?)
 }
 
-fn open_data(out: &Path) -> Result<Dataset, Failure> {
-    let data = out.join(DATA);
-    Ok(Dataset::open(&data).map_err(|error| {
-        let data = data.display();
-        format!("{error}; without the directory {data}, --resume tokenises the text again")
-    })?)
-}
-
 /// The one of the flags or of the model to fine-tune; or else bytes.
 fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failure> {
-    let of_model = settings.from.as_ref().map(|model| model.join("tokenizer.json"));
-    Ok(match (&settings.tokenizer, settings.train_tokenizer, of_model) {
+    Ok(match (&settings.tokenizer, settings.train_tokenizer, &settings.from) {
         (Some(file), ..) => Tokenizer::from_file(file)?,
         (None, Some(size), _) => Tokenizer::train_bpe(sources, size)?,
-        (None, None, Some(file)) => Tokenizer::from_file(file)?,
+        (None, None, Some(model)) => Tokenizer::from_file(model.join("tokenizer.json"))?,
         (None, None, None) => Tokenizer::bytes(),
     })
 }
@@ -187,8 +180,7 @@ fn check_empty(out: &Path) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(Error::io(out))?,
     };
-    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
-    let names = names.collect::<std::io::Result<Vec<_>>>();
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
     let names = names.map_err(Error::io(out))?;
     let matters = |name: &str| name != lock::FILE && !is_unfinished(name);
     if !names.iter().any(|name| name.to_str().is_none_or(matters)) {
@@ -199,7 +191,7 @@ fn check_empty(out: &Path) -> Result<(), Failure> {
         Lock::take(out)?;
     }
     let what = "is not empty, expected a new directory; --resume continues a run";
-    Err(Usage(format!("--out: {} {what}", out.display())).into())
+    usage(format!("--out: {} {what}", out.display()))
 }
 
 /// Create a directory and its parents; returns those that were missing, the outermost first.
