@@ -2,7 +2,7 @@
 //! complete or absent.
 //!
 //! They are written under a temporary name beside their destination, flushed to the disk, and
-//! renamed. What a killed program leaves has `.tmp-` in its name: [`remove_temporary`] removes it.
+//! renamed. What a killed program leaves has `.tmp-` in its name: [`remove_unfinished`] removes it.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -29,10 +29,17 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_file(path, |out| out.write(bytes))
 }
 
-/// Remove the temporary files that killed programs left in `directory` for files with these names.
+/// Remove the temporary files that killed programs left in `directory`, for names that are `ours`.
 /// Nobody may be writing them meanwhile.
-pub fn remove_unfinished(directory: &Path, names: &[&str]) -> Result<()> {
-    remove_temporary(directory, |name| names.contains(&name))
+pub fn remove_unfinished(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
+        let path = entry.map_err(Error::io(directory))?.path();
+        let name = path.file_name().and_then(|name| final_name(name.to_str()?));
+        if name.is_some_and(&ours) {
+            remove(&path).map_err(Error::io(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a name is that of a temporary file, which [`remove_unfinished`] removes.
@@ -128,18 +135,6 @@ impl NewDirectory {
         sync_directory(&self.0.path).map_err(Error::io(&self.0.destination))?;
         self.0.publish()
     }
-}
-
-/// Remove the temporary files that a killed program left in `directory`, for names that are `ours`.
-pub(crate) fn remove_temporary(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
-    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
-        let path = entry.map_err(Error::io(directory))?.path();
-        let name = path.file_name().and_then(|name| final_name(name.to_str()?));
-        if name.is_some_and(&ours) {
-            remove(&path).map_err(Error::io(&path))?;
-        }
-    }
-    Ok(())
 }
 
 /// Atomically remove a directory: whenever this is stopped, it is complete or not under its name.

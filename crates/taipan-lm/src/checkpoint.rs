@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use taipan::Tensor;
 
-use crate::atomic::{self, NewDirectory, write_file};
+use crate::atomic::{NewDirectory, remove_directory, remove_unfinished, write_file};
 use crate::checksum::{CHANGED, Checksum};
 use crate::error::ensure;
 use crate::pretrained::{FILES, write_files};
@@ -213,7 +213,7 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
     let best = best(&readable).map(|(path, _)| path);
     for (path, _) in &readable {
         if old.iter().any(|(_, old)| old == path) && best.as_ref() != Some(path) {
-            errors.extend(atomic::remove_directory(path).err());
+            errors.extend(remove_directory(path).err());
         }
     }
     Ok(errors)
@@ -221,8 +221,9 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
 
 /// Remove the temporary files that a killed run left.
 pub(crate) fn remove_temporary(run: &Path) -> Result<()> {
-    atomic::remove_temporary(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
-    checkpoints(run)?
+    remove_unfinished(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
+    let checkpoints = checkpoints(run)?;
+    checkpoints
         .iter()
-        .try_for_each(|(_, path)| atomic::remove_temporary(path, |name| name == TRAINER_JSON))
+        .try_for_each(|(_, path)| remove_unfinished(path, |name| name == TRAINER_JSON))
 }

@@ -294,20 +294,19 @@ fn expect(
 /// Python writes `Infinity` and `NaN` where JSON knows no such number: make them `null` outside of
 /// strings. None of the keys read here has such a value.
 fn without_infinities(text: &str) -> String {
-    let (mut out, mut rest, mut in_string) = (String::with_capacity(text.len()), text, false);
-    while let Some(c) = rest.chars().next() {
-        let bare = ["-Infinity", "Infinity", "NaN"].iter().find(|word| rest.starts_with(**word));
-        if let (false, Some(word)) = (in_string, bare) {
-            out.push_str("null");
-            rest = &rest[word.len()..];
-            continue;
+    let (mut out, mut in_string) = (String::with_capacity(text.len()), false);
+    for part in text.split_inclusive('"') {
+        match in_string {
+            true => out += part,
+            false => {
+                let words = ["-Infinity", "Infinity", "NaN"].into_iter();
+                out += &words.fold(part.to_owned(), |part, word| part.replace(word, "null"));
+            }
         }
-        // An escape takes its next character along.
-        let escaped = in_string && c == '\\';
-        let len = rest.chars().take(1 + escaped as usize).map(char::len_utf8).sum();
-        in_string ^= c == '"';
-        out.push_str(&rest[..len]);
-        rest = &rest[len..];
+        // A quote behind an odd number of backslashes is part of the string.
+        let before = part.strip_suffix('"').unwrap_or(part);
+        let backslashes = before.len() - before.trim_end_matches('\\').len();
+        in_string = !in_string || backslashes % 2 == 1;
     }
     out
 }
@@ -315,10 +314,6 @@ fn without_infinities(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn error(json: &str) -> String {
-        Config::from_json(json).unwrap_err().to_string()
-    }
 
     #[test]
     fn defaults_are_those_of_hugging_face() {
@@ -330,12 +325,10 @@ mod tests {
 
     #[test]
     fn what_tools_write_is_read() {
-        let config = Config::from_json(
-            r#"{"model_type": "mamba", "hidden_size": 40, "expand": 2, "intermediate_size": 120,
-                "time_step_rank": "auto", "time_step_limit": [0.0, Infinity],
-                "comment": "a \"NaN\" in a string", "tie_embeddings": false}"#,
-        )
-        .unwrap();
+        let json = r#"{"model_type": "mamba", "hidden_size": 40, "expand": 2,
+            "intermediate_size": 120, "time_step_rank": "auto", "time_step_limit": [0.0, Infinity],
+            "comment": "a \"NaN\" in a string", "tie_embeddings": false}"#;
+        let config = Config::from_json(json).unwrap();
         assert_eq!(config.expand, 3, "intermediate_size wins over expand");
         assert_eq!(config.time_step_rank, 3, "ceil(40 / 16)");
         assert!(!config.tie_word_embeddings);
@@ -343,12 +336,10 @@ mod tests {
 
     #[test]
     fn the_largest_model_can_be_counted() {
-        let config = Config::from_json(
-            r#"{"model_type": "mamba", "hidden_size": 262144, "num_hidden_layers": 262144,
-                "expand": 1, "state_size": 256, "conv_kernel": 8192, "vocab_size": 262144,
-                "time_step_rank": 262144, "tie_embeddings": true, "tie_word_embeddings": false}"#,
-        )
-        .unwrap();
+        let json = r#"{"model_type": "mamba", "hidden_size": 262144, "num_hidden_layers": 262144,
+            "expand": 1, "state_size": 256, "conv_kernel": 8192, "vocab_size": 262144,
+            "time_step_rank": 262144, "tie_embeddings": true, "tie_word_embeddings": false}"#;
+        let config = Config::from_json(json).unwrap();
         assert!(config.parameters() > 1 << 53 && !config.tie_word_embeddings);
     }
 
@@ -363,24 +354,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let plain = Config::default();
-        for config in [
-            Config { layer_norm_epsilon: 0.1 + 0.2, tie_word_embeddings: false, ..plain.clone() },
-            Config {
-                use_bias: true,
-                use_conv_bias: false,
-                residual_in_fp32: false,
-                ..plain.clone()
-            },
-            Config { expand: 3, time_step_rank: 5, state_size: 7, conv_kernel: 2, ..plain.clone() },
-            Config {
-                vocab_size: 9,
-                hidden_size: 8,
-                num_hidden_layers: 1,
-                time_step_rank: 1,
-                ..plain
-            },
-        ] {
+        let changes: [fn(&mut Config); 4] = [
+            |c| (c.layer_norm_epsilon, c.tie_word_embeddings) = (0.1 + 0.2, false),
+            |c| (c.use_bias, c.use_conv_bias, c.residual_in_fp32) = (true, false, false),
+            |c| (c.expand, c.time_step_rank, c.state_size, c.conv_kernel) = (3, 5, 7, 2),
+            |c| (c.vocab_size, c.hidden_size, c.num_hidden_layers, c.time_step_rank) = (9, 8, 1, 1),
+        ];
+        for change in changes {
+            let mut config = Config::default();
+            change(&mut config);
             let json = config.to_json(DType::BF16, None);
             assert!(json.contains("\"rescale_prenorm_residual\": false"), "see there");
             assert_eq!(Config::from_json(&json).unwrap(), config);
@@ -389,31 +371,21 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused() {
-        assert_eq!(error("{}"), "config: model_type is \"\", expected \"mamba\"");
-        assert_eq!(
-            error(r#"{"model_type": "mamba2"}"#),
-            "config: model_type is \"mamba2\", expected \"mamba\""
-        );
-        assert_eq!(
-            error(r#"{"model_type": "mamba", "hidden_size": 0}"#),
-            "config: hidden_size is 0, expected 1 to 262144"
-        );
-        assert_eq!(
-            error(r#"{"model_type": "mamba", "intermediate_size": 1000}"#),
-            "config: intermediate_size is 1000, expected a multiple of hidden_size, 768"
-        );
-        assert_eq!(
-            error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#),
-            "config: hidden_act is relu, expected silu"
-        );
-        assert_eq!(
-            error(r#"{"model_type": "mamba", "time_step_rank": "big"}"#),
-            "config: time_step_rank is \"big\", expected a number or \"auto\""
-        );
-        assert_eq!(
-            error(r#"{"model_type": "mamba", "state_size": 257}"#),
-            "config: state_size is 257, expected 1 to 256"
-        );
+        let error = |json: &str| Config::from_json(json).unwrap_err().to_string();
+        for (key, value, expected) in [
+            ("hidden_size", "0", "1 to 262144"),
+            ("intermediate_size", "1000", "a multiple of hidden_size, 768"),
+            ("time_step_rank", r#""big""#, "a number or \"auto\""),
+            ("state_size", "257", "1 to 256"),
+        ] {
+            let found = error(&format!(r#"{{"model_type": "mamba", "{key}": {value}}}"#));
+            assert_eq!(found, format!("config: {key} is {value}, expected {expected}"));
+        }
+        let mamba2 = "config: model_type is \"mamba2\", expected \"mamba\"";
+        assert_eq!(error(r#"{"model_type": "mamba2"}"#), mamba2);
+        assert_eq!(error("{}"), mamba2.replace("mamba2", ""));
+        let relu = error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#);
+        assert_eq!(relu, "config: hidden_act is relu, expected silu");
         for epsilon in ["1e300", "-1e-5", "NaN"] {
             let json = format!(r#"{{"model_type": "mamba", "layer_norm_epsilon": {epsilon}}}"#);
             assert!(Config::from_json(&json).is_err(), "{epsilon}");

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taipan::Device;
-use taipan::optim::Curve;
 use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{
     Config, Error, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory,
@@ -82,7 +81,8 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
         (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
     };
-    let trainer = Trainer::resume(out, dataset, device, |stored| update_recipe(stored, &recipe))?;
+    let take_over = |stored: &mut Recipe| *stored = stored.continued(&recipe);
+    let trainer = Trainer::resume(out, dataset, device, take_over)?;
     settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
@@ -93,17 +93,6 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     }
     settings.save()?;
     Ok(Start { trainer, memory, skipped, lock })
-}
-
-/// Take over what may change when a run is resumed: its length, and the activations it saves.
-fn update_recipe(stored: &mut Recipe, wanted: &Recipe) {
-    stored.activations = wanted.activations;
-    stored.schedule.total = wanted.schedule.total;
-    if let (Curve::StableDecay { decay: stored }, Curve::StableDecay { decay }) =
-        (&mut stored.schedule.curve, wanted.schedule.curve)
-    {
-        *stored = decay;
-    }
 }
 
 fn prepare(
@@ -205,5 +194,6 @@ fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// Remove the temporary files that a killed program left.
 fn remove_temporary(out: &Path) -> Result<(), Failure> {
-    Ok(remove_unfinished(out, &[settings::FILE, metrics::FILE, curve::FILE])?)
+    let files = [settings::FILE, metrics::FILE, curve::FILE];
+    Ok(remove_unfinished(out, |name| files.contains(&name))?)
 }

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
 use super::split::{Split, Subset};
 use super::{Dataset, Sources};
-use crate::atomic::{Draft, Temporary, remove_temporary, write_file};
+use crate::atomic::{Draft, Temporary, remove_unfinished, write_file};
 use crate::checksum::Checksum;
 use crate::error::ensure;
 use crate::{Error, Result, Tokenizer};
@@ -35,7 +35,7 @@ impl Dataset {
         if !directory.exists() {
             fs::create_dir(directory).map_err(Error::io(directory))?;
         }
-        remove_temporary(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
+        remove_unfinished(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
         let mut writer = CacheWriter {
             tokenizer,
             train: SubsetWriter::create(directory, Subset::Train, tokenizer)?,

@@ -24,6 +24,7 @@
 mod layer;
 mod parameter;
 
+use serde::{Deserialize, Serialize};
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
 use self::layer::{Layer, LayerState, Stream};
@@ -67,10 +68,12 @@ pub struct Mamba {
 }
 
 /// What the layers save for backward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Activations {
     /// All activations that backward needs.
     #[default]
+    #[serde(rename = "kept")]
     Saved,
     /// Only the input of each layer; the rest is recomputed in backward (activation checkpointing).
     /// Takes a third more time, and little more memory than the activations of one layer.
