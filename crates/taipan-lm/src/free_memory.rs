@@ -102,6 +102,11 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const MOUNTS: &str = "29 22 0:25 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
+
+    fn sized(mib: u64) -> String {
+        (mib * MIB).to_string()
+    }
 
     /// A machine with 9000 MiB available, and these files.
     fn free(files: &[(&str, &str)]) -> Option<u64> {
@@ -124,14 +129,12 @@ mod tests {
 
     #[test]
     fn a_container_has_what_its_group_leaves() {
-        let mounts = "29 22 0:25 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
-        let current = (300 * MIB).to_string();
         let stat = format!("anon 1\ninactive_file {}\nactive_file {}\n", 70 * MIB, 30 * MIB);
-        let limit = (400 * MIB).to_string();
+        let (current, limit) = (sized(300), sized(400));
         let of = |limits: &[(&str, &str)]| {
             let files = [
                 ("proc/self/cgroup", "0::/\n"),
-                ("proc/self/mountinfo", mounts),
+                ("proc/self/mountinfo", MOUNTS),
                 ("sys/fs/cgroup/memory.current", &current),
                 ("sys/fs/cgroup/memory.stat", &stat),
             ];
@@ -146,11 +149,9 @@ mod tests {
 
     #[test]
     fn the_groups_around_a_group_count() {
-        let sized = |mib: u64| (mib * MIB).to_string();
-        let mounts = "29 22 0:25 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let found = free(&[
             ("proc/self/cgroup", "0::/batch/job\n"),
-            ("proc/self/mountinfo", mounts),
+            ("proc/self/mountinfo", MOUNTS),
             ("sys/fs/cgroup/batch/job/memory.max", &sized(800)),
             ("sys/fs/cgroup/batch/job/memory.current", &sized(100)),
             ("sys/fs/cgroup/batch/memory.max", &sized(1000)),
@@ -161,7 +162,6 @@ mod tests {
 
     #[test]
     fn version_1_has_names_of_its_own() {
-        let sized = |mib: u64| (mib * MIB).to_string();
         let stat = format!("inactive_file 7\ntotal_inactive_file {}\n", 50 * MIB);
         // The group is the root of what the container sees; `cpu` limits no memory.
         let mounts = "40 30 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\

@@ -16,7 +16,7 @@ use taipan::{DType, Device};
 use crate::atomic::{Output, replace_file};
 use crate::error::ensure;
 use crate::safetensors::{Safetensors, Stored, write};
-use crate::{Config, Error, Mamba, Result, Tokenizer};
+use crate::{Config, Error, Mamba, Parameter, Result, Tokenizer};
 
 const MODEL: &str = "model.safetensors";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
@@ -148,22 +148,14 @@ pub(crate) fn write_files(
 
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one
 /// tensor.
-fn stored(model: &Mamba) -> Vec<Stored<'_>> {
-    let mut tensors: Vec<Stored> = Vec::new();
-    for parameter in model.parameters() {
-        match tensors.last_mut().filter(|last| last.name == parameter.stored) {
-            Some(last) => {
-                last.shape[0] += parameter.stored_shape[0];
-                last.tensors.push(&parameter.tensor);
-            }
-            None => tensors.push(Stored {
-                name: parameter.stored.clone(),
-                shape: parameter.stored_shape.clone(),
-                tensors: vec![&parameter.tensor],
-            }),
-        }
-    }
-    tensors
+fn stored<'a>(model: &'a Mamba) -> Vec<Stored<'a>> {
+    let stored = |slices: &[&'a Parameter]| {
+        let mut shape = slices[0].stored_shape.clone();
+        shape[0] = slices.iter().map(|slice| slice.stored_shape[0]).sum();
+        let tensors = slices.iter().map(|slice| &slice.tensor).collect();
+        Stored { name: slices[0].stored.clone(), shape, tensors }
+    };
+    model.parameters().chunk_by(|a, b| a.stored == b.stored).map(stored).collect()
 }
 
 impl Output {

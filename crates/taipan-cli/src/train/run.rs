@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use taipan_lm::StepReport;
 
-use super::metrics::{HeldOut, Metrics, Row, Timing, Timings, Training};
+use super::metrics::{HeldOut, Lines, Metrics, Row, TIMINGS, Timing, Training};
 use super::progress::{Progress, State};
 use super::settings::Settings;
 use super::start::Start;
@@ -22,7 +22,7 @@ pub struct Run {
     settings: Settings,
     start: Start,
     metrics: Metrics,
-    timings: Timings,
+    timings: Lines,
     events: Option<Events>,
     progress: Progress,
     warnings: Warnings,
@@ -82,7 +82,7 @@ impl Run {
         let unlogged: Option<Unlogged> = serde_json::from_value(unlogged)?;
         let unlogged = unlogged.unwrap_or_default();
         let metrics = Metrics::open(&settings.out, before, unlogged.extra_row)?;
-        let timings = Timings::open(&settings.out)?;
+        let timings = Lines::open(&settings.out.join(TIMINGS))?;
         let events = || Events::create(&settings.out, before);
         let events = settings.tensorboard.then(events).transpose()?;
         Ok(Run {
@@ -114,8 +114,8 @@ impl Run {
         };
         if self.start.trainer.steps_done() == 0 {
             let resume = report::resume(&self.settings);
-            self.progress
-                .print(&format!("stopped before the first step; to start again: {resume}\n"));
+            let stopped = "stopped before the first step; to start again";
+            self.progress.print(&format!("{stopped}: {resume}\n"));
             return Ok(());
         }
         self.progress.note("writing the model");
@@ -227,7 +227,13 @@ impl Run {
             || matches!(stop, Some(StopReason::Done));
         if is_regular || stop.is_some() {
             self.progress.log(&state);
-            let training = (self.unlogged.steps > 0).then(|| self.training(report, &state));
+            let training = (self.unlogged.steps > 0).then(|| Training {
+                loss: state.loss,
+                lr: report.lr,
+                grad_norm: Some(report.grad_norm).filter(|norm| norm.is_finite()),
+                skipped: report.skipped,
+                tokens: report.step * self.tokens(),
+            });
             match is_regular {
                 true => self.unlogged = Unlogged::default(),
                 false => self.unlogged.extra_row = true,
@@ -251,9 +257,9 @@ impl Run {
         let Unlogged { steps, losses, .. } = self.unlogged;
         let last = self.settings.stop_after.unwrap_or(self.settings.steps);
         let elapsed = self.began.elapsed();
-        let left = elapsed.as_secs_f64() / (report.step - self.before) as f64
-            * (last - report.step) as f64;
-        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        let per_step = elapsed.as_secs_f64() / (report.step - self.before) as f64;
+        let left = Duration::try_from_secs_f64(per_step * (last - report.step) as f64);
+        let left = left.unwrap_or(Duration::MAX);
         let until = self.settings.max_time.map(|time| time.0.saturating_sub(elapsed));
         State {
             step: report.step,
@@ -264,16 +270,6 @@ impl Run {
             lr: report.lr,
             grad_norm: report.grad_norm,
             left: until.map_or(left, |until| left.min(until)),
-        }
-    }
-
-    fn training(&self, report: &StepReport, state: &State) -> Training {
-        Training {
-            loss: state.loss,
-            lr: report.lr,
-            grad_norm: Some(report.grad_norm).filter(|norm| norm.is_finite()),
-            skipped: report.skipped,
-            tokens: report.step * self.tokens(),
         }
     }
 
@@ -326,13 +322,9 @@ impl Run {
 
     /// Adds to an error how to resume.
     fn with_resume_hint(&mut self, error: Failure) -> Failure {
-        match self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists()) {
-            None => error,
-            Some(checkpoint) => {
-                let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
-                format!("{error}\ntaipan: {checkpoint} is complete; to resume from it: {command}")
-                    .into()
-            }
-        }
+        let checkpoint = self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists());
+        let Some(checkpoint) = checkpoint else { return error };
+        let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
+        format!("{error}\ntaipan: {checkpoint} is complete; to resume from it: {command}").into()
     }
 }

@@ -11,9 +11,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
@@ -169,7 +170,8 @@ impl CyclicTokens {
 #[derive(Debug)]
 pub(super) struct IntFile {
     path: PathBuf,
-    file: File,
+    /// Locked, since seeking and reading are two calls.
+    file: Mutex<File>,
     width: usize,
     count: u64,
 }
@@ -181,14 +183,16 @@ impl IntFile {
         let expected = u128::from(count) * width as u128;
         let fits = u128::from(found) == expected;
         ensure!(fits, path.display(), "{found} bytes, expected {expected} by {MANIFEST}");
-        Ok(IntFile { path: path.to_owned(), file, width, count })
+        Ok(IntFile { path: path.to_owned(), file: Mutex::new(file), width, count })
     }
 
     /// The integers at these indices.
     pub fn read(&self, range: Range<u64>) -> Result<impl Iterator<Item = u64>> {
         let width = self.width;
         let mut bytes = vec![0; (range.end - range.start) as usize * width];
-        let read = read_exact_at(&self.file, &mut bytes, range.start * width as u64);
+        let mut file = self.file.lock().expect("nobody panics with it");
+        let offset = SeekFrom::Start(range.start * width as u64);
+        let read = file.seek(offset).and_then(|_| file.read_exact(&mut bytes));
         if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof) {
             let expected = self.count * width as u64;
             let why = format!("less than {expected} bytes: it was shortened while in use");
@@ -236,23 +240,5 @@ impl IntFile {
             }
         }
         Ok((self.count == 0) == (count == 0))
-    }
-}
-
-/// Fill `bytes` from an offset of the file.
-fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
-    #[cfg(unix)]
-    return std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset);
-    #[cfg(windows)]
-    {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            match std::os::windows::fs::FileExt::seek_read(file, &mut bytes[done..], at)? {
-                0 => return Err(ErrorKind::UnexpectedEof.into()),
-                read => done += read,
-            }
-        }
-        Ok(())
     }
 }
