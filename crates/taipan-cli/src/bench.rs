@@ -180,14 +180,12 @@ impl Training {
 
     /// The profile of the fastest of some steps.
     fn fastest_profile(&mut self, rounds: u32) -> Result<Profile, Failure> {
-        let mut fastest: Option<Profile> = None;
-        for _ in 0..rounds {
+        let profiles = (0..rounds).map(|_| {
             let (loss, profile) = taipan::profile(|| self.step());
-            loss?;
-            if fastest.as_ref().is_none_or(|fastest| profile.total < fastest.total) {
-                fastest = Some(profile);
-            }
-        }
+            loss.map(|_| profile)
+        });
+        let profiles = profiles.collect::<Result<Vec<Profile>, Failure>>()?;
+        let fastest = profiles.into_iter().min_by_key(|profile| profile.total);
         Ok(fastest.expect("there is one round at least"))
     }
 }

@@ -139,10 +139,10 @@ impl NewDirectory {
 
 /// Atomically remove a directory: whenever this is stopped, it is complete or not under its name.
 pub(crate) fn remove_directory(path: &Path) -> Result<()> {
-    let temporary = temporary_path(path)?;
-    let removed = fs::rename(path, &temporary)
+    let temporary = Temporary::new(path)?;
+    let removed = fs::rename(path, &temporary.path)
         .and_then(|()| sync_directory(parent(path)))
-        .and_then(|()| remove(&temporary));
+        .and_then(|()| remove(&temporary.path));
     removed.map_err(Error::io(path))
 }
 
@@ -153,8 +153,16 @@ pub(crate) struct Temporary {
 }
 
 impl Temporary {
+    /// Its name is of this process, since two may write to one directory.
     fn new(destination: &Path) -> Result<Temporary> {
-        Ok(Temporary { path: temporary_path(destination)?, destination: destination.to_owned() })
+        let Some(name) = destination.file_name() else {
+            let why = "not the name of a file or directory";
+            return Err(Error::invalid(destination.display(), why));
+        };
+        let mut name = name.to_owned();
+        name.push(format!("{MARK}{}", std::process::id()));
+        let destination = destination.to_owned();
+        Ok(Temporary { path: destination.with_file_name(name), destination })
     }
 
     /// Give it its name.
@@ -175,16 +183,6 @@ impl Drop for Temporary {
 
 fn remove(path: &Path) -> std::io::Result<()> {
     if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
-}
-
-/// The temporary name of a path: of this process, since two may write to one directory.
-fn temporary_path(path: &Path) -> Result<PathBuf> {
-    let Some(name) = path.file_name() else {
-        return Err(Error::invalid(path.display(), "not the name of a file or directory"));
-    };
-    let mut name = name.to_owned();
-    name.push(format!("{MARK}{}", std::process::id()));
-    Ok(path.with_file_name(name))
 }
 
 /// The final name of a temporary one.

@@ -4,9 +4,7 @@ use serde::Deserialize;
 use serde_json::json;
 use taipan::{DType, Scan};
 
-#[cfg(not(target_family = "wasm"))]
-use crate::Error;
-use crate::InvalidValue;
+use crate::{Error, InvalidValue};
 
 /// Its name in errors.
 const OWNER: &str = "config";
@@ -21,7 +19,7 @@ const OWNER: &str = "config";
 /// let config = Config::from_json(json)?;
 /// assert_eq!(config.inner_size(), 1536);
 /// assert_eq!(config.parameters(), 129_135_360); // mamba-130m
-/// # Ok::<(), taipan_lm::ConfigError>(())
+/// # Ok::<(), taipan_lm::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -49,17 +47,6 @@ pub struct Config {
     pub residual_in_fp32: bool,
     /// Whether the head is the embedding, transposed.
     pub tie_word_embeddings: bool,
-}
-
-/// What is wrong with a `config.json`.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// It is not JSON, or a value has another type.
-    #[error("config: {0}")]
-    Json(#[from] serde_json::Error),
-    /// An invalid value.
-    #[error(transparent)]
-    Value(#[from] InvalidValue),
 }
 
 /// The keys of the file that matter here.
@@ -130,8 +117,9 @@ impl Default for Config {
 impl Config {
     /// Read a `config.json`. A model of another kind, an activation other than silu, a size of 0
     /// and an `intermediate_size` that is no multiple of `hidden_size` are refused.
-    pub fn from_json(text: &str) -> Result<Config, ConfigError> {
-        let file: File = serde_json::from_str(&without_infinities(text))?;
+    pub fn from_json(text: &str) -> crate::Result<Config> {
+        let file: File = serde_json::from_str(&without_infinities(text))
+            .map_err(|error| Error::invalid(OWNER, error))?;
         let kind = &file.model_type;
         expect("model_type", kind == "mamba", &format!("{kind:?}"), "\"mamba\"")?;
         expect("hidden_act", file.hidden_act == "silu", &file.hidden_act, "silu")?;
@@ -213,7 +201,7 @@ impl Config {
     ///
     /// let config = Config { hidden_size: 64, time_step_rank: 4, ..Config::default() };
     /// assert_eq!(Config::from_json(&config.to_json(DType::F32, Some(0)))?, config);
-    /// # Ok::<(), taipan_lm::ConfigError>(())
+    /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     pub fn to_json(&self, dtype: DType, eos_token_id: Option<u32>) -> String {
         let dtype = match dtype {

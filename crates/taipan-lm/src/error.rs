@@ -4,8 +4,6 @@ use std::fmt::{Debug, Display};
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
-use crate::ConfigError;
-
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -16,9 +14,6 @@ pub enum Error {
     /// An operation on tensors failed.
     #[error(transparent)]
     Tensor(#[from] taipan::Error),
-    /// A `config.json` that describes no model.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// A hyper-parameter with a value that it cannot have.
     #[error(transparent)]
     Value(#[from] InvalidValue),

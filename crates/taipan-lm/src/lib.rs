@@ -40,7 +40,7 @@ mod tokenizer;
 mod train;
 
 pub use batch::{Batch, IGNORE};
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use error::{Error, InvalidValue, Result};
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use taipan::optim::{Curve, Schedule};
 
 use crate::error::ensure;
-use crate::{Activations, Error, InvalidValue, Parameter, Result, Role};
+use crate::{Activations, Error, InvalidValue, Parameter, Result};
 
 /// Its name in errors.
 const OWNER: &str = "recipe";
@@ -166,11 +166,6 @@ impl Recipe {
         }
         Ok(())
     }
-
-    /// The weight decay of a parameter.
-    pub(crate) fn decay_of(&self, parameter: &Parameter) -> f64 {
-        if parameter.role == Role::Matrix { self.weight_decay } else { 0.0 }
-    }
 }
 
 fn matches_parameter(pattern: &str, parameter: &Parameter) -> bool {
@@ -210,40 +205,35 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused_by_name() {
-        let error = |change: fn(&mut Recipe)| {
-            let mut recipe = Recipe::default();
-            change(&mut recipe);
-            recipe.check().unwrap_err().to_string()
-        };
         Recipe::default().check().unwrap();
-        for (found, expected) in [
-            (error(|r| r.block_size = 0), "block_size is 0, expected 1 or more"),
-            (error(|r| r.grad_accum = 0), "grad_accum is 0, expected 1 or more"),
+        let cases: [(fn(&mut Recipe), &str); 13] = [
+            (|r| r.block_size = 0, "block_size is 0, expected 1 or more"),
+            (|r| r.grad_accum = 0, "grad_accum is 0, expected 1 or more"),
             (
-                error(|r| r.schedule.peak = f64::NAN),
+                |r| r.schedule.peak = f64::NAN,
                 "schedule.peak is NaN, expected above 0 and below inf",
             ),
-            (error(|r| r.schedule.min = 1.0), "schedule.min is 1, expected 0 to 0.002"),
-            (error(|r| r.schedule.total = 0), "schedule.total is 0, expected 1 to 1099511627776"),
-            (error(|r| r.schedule.warmup = 1001), "schedule.warmup is 1001, expected 0 to 1000"),
+            (|r| r.schedule.min = 1.0, "schedule.min is 1, expected 0 to 0.002"),
+            (|r| r.schedule.total = 0, "schedule.total is 0, expected 1 to 1099511627776"),
+            (|r| r.schedule.warmup = 1001, "schedule.warmup is 1001, expected 0 to 1000"),
             (
-                error(|r| r.schedule.curve = Curve::StableDecay { decay: 1001 }),
+                |r| r.schedule.curve = Curve::StableDecay { decay: 1001 },
                 "schedule.decay is 1001, expected 0 to 950",
             ),
+            (|r| r.weight_decay = -0.1, "weight_decay is -0.1, expected at least 0 and below inf"),
+            (|r| r.beta1 = 1.0, "beta1 is 1, expected at least 0 and below 1"),
+            (|r| r.beta2 = -0.5, "beta2 is -0.5, expected at least 0 and below 1"),
+            (|r| r.eps = 0.0, "eps is 0, expected above 0 and below inf"),
+            (|r| r.grad_clip = Some(0.0), "grad_clip is 0, expected above 0 and below inf"),
             (
-                error(|r| r.weight_decay = -0.1),
-                "weight_decay is -0.1, expected at least 0 and below inf",
-            ),
-            (error(|r| r.beta1 = 1.0), "beta1 is 1, expected at least 0 and below 1"),
-            (error(|r| r.beta2 = -0.5), "beta2 is -0.5, expected at least 0 and below 1"),
-            (error(|r| r.eps = 0.0), "eps is 0, expected above 0 and below inf"),
-            (error(|r| r.grad_clip = Some(0.0)), "grad_clip is 0, expected above 0 and below inf"),
-            (
-                error(|r| r.batch_size = 1 << 24),
+                |r| r.batch_size = 1 << 24,
                 "batch_size × block_size × grad_accum is 4294967296, expected 1 to 2147483648",
             ),
-        ] {
-            assert_eq!(found, format!("recipe: {expected}"));
+        ];
+        for (change, expected) in cases {
+            let mut recipe = Recipe::default();
+            change(&mut recipe);
+            assert_eq!(recipe.check().unwrap_err().to_string(), format!("recipe: {expected}"));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::data::{Dataset, Order};
 use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
 use crate::safetensors::Safetensors;
-use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Tokenizer};
+use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer};
 
 /// A run: a model, its training data, and the recipe.
 ///
@@ -124,7 +124,8 @@ impl Trainer {
             .into_iter()
             .filter(|parameter| parameter.is_tracked())
             .map(|parameter| {
-                let weight_decay = recipe.decay_of(parameter);
+                let decays = parameter.role == Role::Matrix;
+                let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
                 (&parameter.tensor, Group { weight_decay, ..Group::default() })
             })
             .collect();

@@ -213,11 +213,11 @@ impl Settings {
         if let Some(directory) = &flags.from {
             let of_model = Settings::resolve(Flags::default(), &config, &preset.recipe());
             let (given, of_model) = (Table::try_from(&flags)?, Table::try_from(of_model)?);
-            let in_model = |key: &&String| Scope::of(key) == Some(Scope::Model);
-            if let Some(key) =
-                given.keys().filter(in_model).find(|key| given[*key] != of_model[*key])
-            {
-                let (found, expected, from) = (&given[key], &of_model[key], directory.display());
+            let differs = |(key, found): &(&String, &Value)| {
+                Scope::of(key) == Some(Scope::Model) && of_model[*key] != **found
+            };
+            if let Some((key, found)) = given.iter().find(differs) {
+                let (expected, from) = (&of_model[key], directory.display());
                 return usage(format!("--{key} is {found}, but in {from} it is {expected}"));
             }
         }
@@ -231,20 +231,18 @@ impl Settings {
         let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
         let stored = read(&out.join(FILE), "nothing to resume")?;
         let (given, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
-        let fixed = |key: &str| Scope::of(key).is_none_or(|scope| !scope.may_change());
-        for (key, found) in given.iter().filter(|(key, _)| fixed(key)) {
-            let expected = expected.get(key);
-            if expected != Some(found) {
-                let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
-                let has = expected.map_or("none".into(), Value::to_string);
-                let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
-                let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
-                let (run, may) = (out.display(), may.join(", "));
-                return usage(format!(
-                    "{name} is {found}, but the run in {run} has {has}; with --resume only these \
-                     may change: {may}"
-                ));
-            }
+        let differs = |(key, found): &(&String, &Value)| {
+            let is_fixed = Scope::of(key).is_none_or(|scope| !scope.may_change());
+            is_fixed && expected.get(*key) != Some(*found)
+        };
+        if let Some((key, found)) = given.iter().find(differs) {
+            let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
+            let has = expected.get(key).map_or("none".into(), Value::to_string);
+            let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
+            let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
+            let (run, may) = (out.display(), may.join(", "));
+            let why = format!("{name} is {found}, but the run in {run} has {has}");
+            return usage(format!("{why}; with --resume only these may change: {may}"));
         }
         let flags = Flags { out: Some(out), ..flags.or(stored) };
         let preset = self::preset(&flags)?;
