@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_128;
 
 use crate::checksum::Checksum;
+use crate::error::ensure;
 use crate::{Error, Result};
 
 const MARK: &str = ".tmp-";
@@ -112,9 +113,8 @@ pub(crate) struct NewDirectory(Temporary);
 impl NewDirectory {
     /// Start the directory that will be at `destination`, which must not exist.
     pub(crate) fn create(destination: &Path) -> Result<NewDirectory> {
-        if destination.symlink_metadata().is_ok() {
-            return Err(Error::invalid(destination.display(), "exists already"));
-        }
+        let is_new = destination.symlink_metadata().is_err();
+        ensure!(is_new, destination.display(), "exists already");
         let temporary = Temporary::new(destination)?;
         fs::create_dir(&temporary.path).map_err(Error::io(destination))?;
         Ok(NewDirectory(temporary))

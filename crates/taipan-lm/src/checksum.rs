@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
+use crate::error::ensure;
 use crate::{Error, Result};
 
 /// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a
@@ -48,10 +49,8 @@ impl Checksum {
             }
         }
         let found = Checksum::from(hasher);
-        if found != self {
-            let why = format!("the checksum is {found}, expected {self}: {CHANGED}");
-            return Err(Error::invalid(path.display(), why));
-        }
+        let file = path.display();
+        ensure!(found == self, file, "the checksum is {found}, expected {self}: {CHANGED}");
         Ok(())
     }
 }

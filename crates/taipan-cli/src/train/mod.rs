@@ -16,7 +16,6 @@ mod start;
 mod stop;
 mod tensorboard;
 mod values;
-mod warnings;
 
 use self::run::Run;
 use self::settings::Settings;

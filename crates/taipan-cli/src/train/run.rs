@@ -1,5 +1,8 @@
 //! The training loop, with what is measured, shown and saved between steps.
 
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -10,9 +13,11 @@ use super::progress::{Progress, State};
 use super::settings::Settings;
 use super::start::Start;
 use super::tensorboard::Events;
-use super::warnings::Warnings;
 use super::{curve, lock, report, sample, stop};
 use crate::Failure;
+
+/// Problems that do not stop the training; the first one creates it.
+const WARNINGS: &str = "warnings.log";
 
 /// The key of [`Unlogged`] in the notes of checkpoints.
 const UNLOGGED: &str = "unlogged";
@@ -25,7 +30,7 @@ pub struct Run {
     timings: Lines,
     events: Option<Events>,
     progress: Progress,
-    warnings: Warnings,
+    warned: HashSet<String>,
     began: Instant,
     /// Steps that were done when the program began.
     before: u64,
@@ -87,7 +92,7 @@ impl Run {
         let events = settings.tensorboard.then(events).transpose()?;
         Ok(Run {
             held_out: metrics.rows().iter().rev().find_map(|row| row.held_out),
-            warnings: Warnings::new(&settings.out),
+            warned: HashSet::new(),
             settings,
             start,
             metrics,
@@ -139,9 +144,22 @@ impl Run {
 
     /// Report, once, a problem that does not affect the training.
     fn warn(&mut self, warning: &str) {
-        if self.warnings.push(warning, &self.start.lock) {
+        if self.log_warning(warning) {
             self.progress.log_line(&format!("warning: {warning}"));
         }
+    }
+
+    /// Add a line to [`WARNINGS`], unless it was added before or the directory is no longer the
+    /// locked one; returns whether it is new.
+    fn log_warning(&mut self, warning: &str) -> bool {
+        let new = self.warned.insert(warning.to_owned());
+        if new && self.start.lock.check().is_ok() {
+            // Where even this cannot be written, there is nobody left to tell.
+            let path = self.settings.out.join(WARNINGS);
+            let file = File::options().create(true).append(true).open(path);
+            let _ = file.and_then(|mut file| file.write_all(format!("{warning}\n").as_bytes()));
+        }
+        new
     }
 
     /// Warn if a result is an error.
@@ -154,8 +172,7 @@ impl Run {
     /// Warn if the output failed.
     fn check_output(&mut self) {
         if let Some(failure) = self.progress.failure() {
-            let warning = format!("{failure}; the run continues without it");
-            self.warnings.push(&warning, &self.start.lock);
+            self.log_warning(&format!("{failure}; the run continues without it"));
         }
     }
 

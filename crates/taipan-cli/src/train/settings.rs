@@ -21,7 +21,7 @@ use crate::{Failure, Usage, usage};
 pub const FILE: &str = "train.toml";
 
 /// The key of the settings in the notes of checkpoints.
-const NOTE: &str = "settings";
+pub const NOTE: &str = "settings";
 
 /// How long a setting is valid.
 #[derive(Clone, Copy, PartialEq)]
@@ -271,7 +271,7 @@ impl Settings {
 
     /// What must not change when the run is resumed. Of paths only checksums: checkpoints are
     /// shared with people whom the paths do not concern.
-    fn fixed(&self) -> Result<Map<String, Json>, Failure> {
+    pub fn fixed(&self) -> Result<Map<String, Json>, Failure> {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
         let value = |(key, value): (String, Value)| {
@@ -282,12 +282,6 @@ impl Settings {
             Ok((key, value))
         };
         table.into_iter().map(value).collect()
-    }
-
-    /// Save that with the checkpoints.
-    pub fn note(&self, notes: &mut Map<String, Json>) -> Result<(), Failure> {
-        notes.insert(NOTE.into(), self.fixed()?.into());
-        Ok(())
     }
 
     /// An error if these settings, which are those of [`FILE`], are not those of the checkpoint.

@@ -115,7 +115,7 @@ fn prepare(
         None => Mamba::new(&config, dtype, settings.seed, device)?,
     };
     let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-    settings.note(&mut trainer.notes)?;
+    trainer.notes.insert(settings::NOTE.into(), settings.fixed()?.into());
     Ok((trainer, memory, sources.skipped().to_vec()))
 }
 

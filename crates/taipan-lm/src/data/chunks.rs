@@ -13,17 +13,12 @@ pub(crate) const CHUNK: usize = 32 << 10;
 pub(crate) struct Chunks<'a> {
     pub(super) reader: Box<dyn Read + 'a>,
     pub(super) name: PathBuf,
-    buffer: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
     /// Where in the document the buffer begins.
-    offset: u64,
+    pub(super) offset: u64,
 }
 
-impl<'a> Chunks<'a> {
-    /// `offset` says where in the document called `name` the reader begins.
-    pub fn new(reader: Box<dyn Read + 'a>, name: PathBuf, offset: u64) -> Self {
-        Chunks { reader, name, buffer: Vec::new(), offset }
-    }
-
+impl Chunks<'_> {
     fn chunk(&mut self) -> Result<Option<String>> {
         let room = (CHUNK - self.buffer.len()) as u64;
         let read = self.reader.by_ref().take(room).read_to_end(&mut self.buffer);

@@ -152,18 +152,19 @@ impl Sources {
 
     /// The text of a section, in chunks that end where lines do.
     pub(crate) fn chunks(&self, section: &Section) -> Result<Chunks<'_>> {
-        let len = section.end - section.start;
-        match &self.documents[section.document] {
+        let (offset, len) = (section.start, section.end - section.start);
+        let (name, reader): (_, Box<dyn Read>) = match &self.documents[section.document] {
             Document::File(path) => {
                 let mut file = File::open(path).map_err(Error::io(path))?;
-                file.seek(SeekFrom::Start(section.start)).map_err(Error::io(path))?;
-                Ok(Chunks::new(Box::new(file.take(len)), path.clone(), section.start))
+                file.seek(SeekFrom::Start(offset)).map_err(Error::io(path))?;
+                (path.clone(), Box::new(file.take(len)))
             }
             Document::Text(name, text) => {
-                let text = &text.as_bytes()[(section.start as usize).min(text.len())..];
-                Ok(Chunks::new(Box::new(text.take(len)), name.into(), section.start))
+                let text = &text.as_bytes()[(offset as usize).min(text.len())..];
+                (name.into(), Box::new(text.take(len)))
             }
-        }
+        };
+        Ok(Chunks { reader, name, buffer: Vec::new(), offset })
     }
 
     /// The first offset from `at` on where a character begins.
