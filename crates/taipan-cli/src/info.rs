@@ -34,10 +34,10 @@ pub fn info(path: &Path) -> Result<(), Failure> {
         }
     }
     crate::print(&report.text)?;
-    match report.damaged.is_empty() {
-        true => Ok(()),
-        false => Err(report.damaged.join("\ntaipan: ").into()),
+    if report.damaged.is_empty() {
+        return Ok(());
     }
+    Err(report.damaged.join("\ntaipan: ").into())
 }
 
 /// The shape of a model.

@@ -206,7 +206,8 @@ mod tests {
     #[test]
     fn invalid_values_are_refused_by_name() {
         Recipe::default().check().unwrap();
-        let cases: [(fn(&mut Recipe), &str); 13] = [
+        type Change = fn(&mut Recipe);
+        let cases: [(Change, &str); 13] = [
             (|r| r.block_size = 0, "block_size is 0, expected 1 or more"),
             (|r| r.grad_accum = 0, "grad_accum is 0, expected 1 or more"),
             (

@@ -12,7 +12,7 @@ use taipan_lm::data::Split;
 use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, checksum};
 use toml::{Table, Value};
 
-use super::declare::{resolved, resolved_type, settings};
+use super::declare::settings;
 use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
 use crate::{Failure, Usage, usage};
@@ -95,6 +95,7 @@ settings! {
         /// Total number of steps
         steps: u64 = recipe.schedule.total, flag "N", Resume;
         /// Stop after this time, for example 90s, 10m or 1h
+        #[arg(value_parser = |text: &str| Time::try_from(text.to_owned()))]
         max_time: Time, flag "TIME", Call;
         /// Sequences per batch
         batch_size: usize = recipe.batch_size, flag "N", Run;

@@ -34,8 +34,7 @@ impl Events {
     /// TensorBoard forgets what is after it.
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let listed = std::fs::read_dir(directory);
-        let names = listed.map_err(Error::io(directory))?;
+        let names = std::fs::read_dir(directory).map_err(Error::io(directory))?;
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let path = directory.join(name_after(now, names));
         let file = File::create_new(&path).map_err(Error::io(&path))?;

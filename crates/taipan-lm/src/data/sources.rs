@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -48,37 +47,30 @@ pub struct Skipped {
 }
 
 /// Why a file is skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// Its name, or that of a directory, begins with a dot.
+    #[error("hidden")]
     Hidden,
     /// There is a NUL among its first 8 KiB.
+    #[error("binary")]
     Binary,
     /// It has no bytes.
+    #[error("empty")]
     Empty,
     /// It was found before.
+    #[error("named twice")]
     Repeated,
     /// It is a link to a directory, which could lead in circles.
+    #[error("a link to a directory")]
     Link,
     /// It is a device, a pipe or a socket.
+    #[error("not a file")]
     Special,
     /// It is in the directory that [`Sources::find_outside`] leaves out.
+    #[error("in the output directory")]
     Output,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Hidden => "hidden",
-            Reason::Binary => "binary",
-            Reason::Empty => "empty",
-            Reason::Repeated => "named twice",
-            Reason::Link => "a link to a directory",
-            Reason::Special => "not a file",
-            Reason::Output => "in the output directory",
-        })
-    }
 }
 
 /// A range of a document's bytes; `end` may be beyond the document.
@@ -202,17 +194,12 @@ impl Search {
             }
             let skipped = &self.found.skipped[before.1..];
             let repeated = skipped.iter().any(|file| file.reason == Reason::Repeated);
-            if self.found.documents.len() == before.0 && !repeated {
-                let why = match skipped {
-                    [] => "no text files found".into(),
-                    [first, ..] => {
-                        let (path, reason) = (first.path.display(), first.reason);
-                        let skipped = format!("of {} skipped, the first", skipped.len());
-                        format!("no text files found; {skipped}, {path}, is {reason}")
-                    }
-                };
-                return Err(Error::invalid(name.display(), why));
-            }
+            let fine = self.found.documents.len() > before.0 || repeated;
+            let first = skipped.first().map_or(String::new(), |first| {
+                let (path, reason) = (first.path.display(), first.reason);
+                format!("; of {} skipped, the first, {path}, is {reason}", skipped.len())
+            });
+            ensure!(fine, name.display(), "no text files found{first}");
         }
         Ok(self.found)
     }
@@ -293,13 +280,13 @@ impl Search {
         // By itself it is the directories alone.
         let files = pattern.ends_with("**").then(|| format!("{pattern}/*"));
         let paths = glob::glob_with(files.as_deref().unwrap_or(pattern), options)
-            .map_err(|error| Error::invalid(pattern, error.to_string()))?;
+            .map_err(|error| Error::invalid(pattern, error))?;
         // What is in a directory that matched comes after it, and with it already.
         let mut walked: Option<PathBuf> = None;
         for path in paths {
             let path = path.map_err(|error| {
                 let path = error.path().to_owned();
-                Error::io(&path)(error.into())
+                Error::Io { path, source: error.into() }
             })?;
             if walked.as_ref().is_some_and(|walked| path.starts_with(walked)) {
                 continue;

@@ -28,9 +28,10 @@ use serde::{Deserialize, Serialize};
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
 use self::layer::{Layer, LayerState, Stream};
-use self::parameter::{Init, ParameterBuilder, Source};
+use self::parameter::{Init, ParameterBuilder, ParameterSpec};
 pub use self::parameter::{Parameter, Role};
 use crate::error::{Error, Result, ensure};
+use crate::random::parameter_seed;
 use crate::{Batch, Config, IGNORE};
 
 /// A Mamba language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
@@ -114,8 +115,12 @@ impl Mamba {
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
     /// gives the same model on every device, and one in half precision is that of f32, rounded.
     pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<Mamba> {
-        let source = Source::Random { seed, count: 0 };
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, source })
+        let mut count = 0;
+        let values = &mut |spec: &ParameterSpec| {
+            count += 1;
+            Ok(spec.init.values(&spec.stored_shape(), parameter_seed(seed, count))?)
+        };
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
     }
 
     /// A model with the weights that `find` returns for a name in Hugging Face's files and a shape.
@@ -127,8 +132,17 @@ impl Mamba {
         device: &Device,
         mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,
     ) -> Result<Mamba> {
-        let source = Source::Stored(&mut find);
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, source })
+        let values = &mut |spec: &ParameterSpec| {
+            let ParameterSpec { stored, shape, rows, .. } = spec;
+            let whole = find(stored, shape)?;
+            let found = whole.shape();
+            ensure!(found == *shape, "model", "{stored} is {found:?}, expected {shape:?}");
+            match rows {
+                Some((_, rows)) => Ok(whole.slice(0, rows.clone())?),
+                None => Ok(whole),
+            }
+        };
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
     }
 
     fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
@@ -232,11 +246,9 @@ impl Mamba {
     }
 
     fn embed(&self, ids: &Tensor) -> taipan::Result<Stream> {
-        let dtype = match self.config.residual_in_fp32 {
-            true => Role::Recurrence.dtype(self.dtype),
-            false => self.dtype,
-        };
-        Ok(Stream { hidden: embedding(&self.embeddings, ids)?, residual: None, dtype })
+        let role = if self.config.residual_in_fp32 { Role::Recurrence } else { Role::Matrix };
+        let (hidden, dtype) = (embedding(&self.embeddings, ids)?, role.dtype(self.dtype));
+        Ok(Stream { hidden, residual: None, dtype })
     }
 
     fn normed(&self, stream: &Stream) -> taipan::Result<Tensor> {
