@@ -57,17 +57,14 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let lock = Lock::take(out)?;
     remove_temporary(out)?;
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
-        crate::print(&format!(
-            "{}: no checkpoint yet, the run starts again from the beginning\n",
-            out.display()
-        ))?;
+        let again = "no checkpoint yet, the run starts again from the beginning";
+        crate::print(&format!("{}: {again}\n", out.display()))?;
         let (trainer, memory, skipped) = prepare(settings, device)?;
         return Ok(Start { trainer, memory, skipped, lock });
     };
     let recipe = settings.recipe();
     let config = settings::config_of(&checkpoint)?;
-    let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
-    fits(&memory, &config, device)?;
+    let memory = memory(settings, &config, device)?;
     let data = out.join(DATA);
     let shown = data.display();
     let (dataset, skipped) = if Dataset::exists(&data) {
@@ -103,8 +100,7 @@ fn prepare(
     let sources = sources(settings)?;
     let tokenizer = tokenizer(settings, &sources)?;
     let config = settings.config(tokenizer.vocab_size())?;
-    let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
-    fits(&memory, &config, device)?;
+    let memory = memory(settings, &config, device)?;
     settings.save()?;
     let dataset = build_data(settings, &sources, &tokenizer)?;
     // Before the model is made, which may take a while.
@@ -146,20 +142,18 @@ fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failur
     })
 }
 
-/// Refuse at once what would fail in the middle of the first step. GPUs do not report their memory.
-fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String> {
-    let needed = memory.total();
-    match free_memory() {
-        Some(free) if *device == Device::Cpu && needed > free => Err(format!(
-            "memory: training {:.1} M parameters needs about {}, but {} is free; \
-             less is needed with a smaller --batch-size or --block-size (and --grad-accum), or \
-             with --recompute",
-            config.parameters() as f64 / 1e6,
-            crate::bytes(needed),
-            crate::bytes(free),
-        )),
-        _ => Ok(()),
-    }
+/// What training takes. Refuse at once what would fail in the middle of the first step. GPUs do not
+/// report their memory.
+fn memory(settings: &Settings, config: &Config, device: &Device) -> Result<Memory, Failure> {
+    let memory = Memory::of_training(config, settings.dtype.into(), &settings.recipe());
+    let free = free_memory().filter(|free| *device == Device::Cpu && memory.total() > *free);
+    let Some(free) = free else { return Ok(memory) };
+    let millions = config.parameters() as f64 / 1e6;
+    let (needed, free) = (crate::bytes(memory.total()), crate::bytes(free));
+    let why =
+        format!("training {millions:.1} M parameters needs about {needed}, but {free} is free");
+    let less = "--batch-size or --block-size (and --grad-accum), or with --recompute";
+    Err(format!("memory: {why}; less is needed with a smaller {less}").into())
 }
 
 /// An error if there is anything in the directory but what a program that was killed at its start
