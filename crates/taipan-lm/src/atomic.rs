@@ -107,36 +107,6 @@ impl Draft {
     }
 }
 
-/// A directory being written.
-pub(crate) struct NewDirectory(Temporary);
-
-impl NewDirectory {
-    /// Start the directory that will be at `destination`, which must not exist.
-    pub(crate) fn create(destination: &Path) -> Result<NewDirectory> {
-        let is_new = destination.symlink_metadata().is_err();
-        ensure!(is_new, destination.display(), "exists already");
-        let temporary = Temporary::new(destination)?;
-        fs::create_dir(&temporary.path).map_err(Error::io(destination))?;
-        Ok(NewDirectory(temporary))
-    }
-
-    /// Write one of its files.
-    pub(crate) fn file(
-        &self,
-        name: &str,
-        fill: impl FnOnce(&mut Output) -> Result<()>,
-    ) -> Result<Checksum> {
-        let mut out = Output::create(&self.0.path.join(name), self.0.destination.join(name))?;
-        fill(&mut out)?;
-        out.sync()
-    }
-
-    pub(crate) fn publish(self) -> Result<()> {
-        sync_directory(&self.0.path).map_err(Error::io(&self.0.destination))?;
-        self.0.publish()
-    }
-}
-
 /// Atomically remove a directory: whenever this is stopped, it is complete or not under its name.
 pub(crate) fn remove_directory(path: &Path) -> Result<()> {
     let temporary = Temporary::new(path)?;
@@ -165,8 +135,31 @@ impl Temporary {
         Ok(Temporary { path: destination.with_file_name(name), destination })
     }
 
+    /// Start the directory that will be at `destination`, which must not exist.
+    pub(crate) fn directory(destination: &Path) -> Result<Temporary> {
+        let is_new = destination.symlink_metadata().is_err();
+        ensure!(is_new, destination.display(), "exists already");
+        let temporary = Temporary::new(destination)?;
+        fs::create_dir(&temporary.path).map_err(Error::io(destination))?;
+        Ok(temporary)
+    }
+
+    /// Write a file of the directory.
+    pub(crate) fn file(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&mut Output) -> Result<()>,
+    ) -> Result<Checksum> {
+        let mut out = Output::create(&self.path.join(name), self.destination.join(name))?;
+        fill(&mut out)?;
+        out.sync()
+    }
+
     /// Give it its name.
     pub(crate) fn publish(self) -> Result<()> {
+        if self.path.is_dir() {
+            sync_directory(&self.path).map_err(Error::io(&self.destination))?;
+        }
         fs::rename(&self.path, &self.destination).map_err(Error::io(&self.destination))?;
         let parent = parent(&self.destination);
         sync_directory(parent).map_err(Error::io(parent))

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use taipan::Tensor;
 
-use crate::atomic::{NewDirectory, remove_directory, remove_unfinished, write_file};
-use crate::checksum::{CHANGED, Checksum};
+use crate::atomic::{Temporary, remove_directory, remove_unfinished, write_file};
+use crate::checksum::{CHANGED, Checksum, verify_files};
 use crate::error::ensure;
 use crate::pretrained::{FILES, write_files};
 use crate::safetensors::Stored;
@@ -90,8 +90,7 @@ impl TrainerJson {
     /// [`TrainerJson::read`], after a check of the checksum of every file.
     pub(crate) fn verify(checkpoint: &Path) -> Result<TrainerJson> {
         let trainer_json = TrainerJson::read(checkpoint)?;
-        let files = &trainer_json.files;
-        files.iter().try_for_each(|(name, checksum)| checksum.verify(&checkpoint.join(name)))?;
+        verify_files(&trainer_json.files, checkpoint)?;
         Ok(trainer_json)
     }
 
@@ -113,7 +112,7 @@ impl TrainerJson {
         tokenizer: &Tokenizer,
         optimizer: &[(String, Tensor)],
     ) -> Result<()> {
-        let new = NewDirectory::create(path)?;
+        let new = Temporary::directory(path)?;
         write_files(model, tokenizer, |name, fill| {
             self.files.insert(name.into(), new.file(name, fill)?);
             Ok(())

@@ -2,6 +2,7 @@
 //! and tells data apart; it is no protection against somebody who wants two files to have the same
 //! one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -26,6 +27,11 @@ pub fn checksum(bytes: &[u8]) -> String {
 /// What a checksum that does not fit means.
 pub(crate) const CHANGED: &str = "it was changed after it was written";
 
+/// An error unless every file of a directory has the checksum that it was written with.
+pub(crate) fn verify_files(files: &BTreeMap<String, Checksum>, directory: &Path) -> Result<()> {
+    files.iter().try_for_each(|(name, checksum)| checksum.verify(&directory.join(name)))
+}
+
 /// 128 bits, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(try_from = "String", into = "String")]
@@ -37,7 +43,7 @@ impl Checksum {
     }
 
     /// An error unless the file at `path` is the one that had this checksum when it was written.
-    pub fn verify(self, path: &Path) -> Result<()> {
+    fn verify(self, path: &Path) -> Result<()> {
         let mut file = File::open(path).map_err(Error::io(path))?;
         let (mut hasher, mut block) = (XxHash3_128::new(), vec![0; 1 << 20]);
         loop {

@@ -119,28 +119,18 @@ impl Trainer {
                 parameter.tensor = parameter.tensor.detached();
             }
         }
-        let trained: Vec<(&Tensor, Group)> = model
-            .parameters()
-            .into_iter()
-            .filter(|parameter| parameter.is_tracked())
-            .map(|parameter| {
-                let decays = parameter.role == Role::Matrix;
-                let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
-                (&parameter.tensor, Group { weight_decay, ..Group::default() })
-            })
-            .collect();
+        let mut trained: Vec<(&Tensor, Group)> = Vec::new();
+        for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
+            let decays = parameter.role == Role::Matrix;
+            let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
+            trained.push((&parameter.tensor, Group { weight_decay, ..Group::default() }));
+        }
         let (some, freeze) = (!trained.is_empty(), &recipe.freeze);
         ensure!(some, "recipe", "freeze is {freeze:?}, which leaves nothing to train");
-        let options = AdamWOptions {
-            beta1: recipe.beta1,
-            beta2: recipe.beta2,
-            eps: recipe.eps,
-            max_norm: recipe.grad_clip,
-            loss_scale: match model.dtype() {
-                DType::F16 => LossScale::dynamic(),
-                _ => LossScale::None,
-            },
-        };
+        let is_f16 = model.dtype() == DType::F16;
+        let loss_scale = if is_f16 { LossScale::dynamic() } else { LossScale::None };
+        let Recipe { beta1, beta2, eps, grad_clip: max_norm, .. } = recipe;
+        let options = AdamWOptions { beta1, beta2, eps, max_norm, loss_scale };
         let adamw = AdamW::new(options, &trained)?;
         Ok(Trainer {
             model,
@@ -218,13 +208,8 @@ impl Trainer {
         let (loss, grads) = self.gradients(&batches)?;
 
         let lr = self.recipe.schedule.lr(step);
-        let mut trained: Vec<&mut Tensor> = self
-            .model
-            .parameters_mut()
-            .into_iter()
-            .filter(|parameter| parameter.is_tracked())
-            .map(|parameter| &mut parameter.tensor)
-            .collect();
+        let parameters = self.model.parameters_mut().into_iter().filter(|p| p.is_tracked());
+        let mut trained: Vec<&mut Tensor> = parameters.map(|p| &mut p.tensor).collect();
         self.adamw.step(lr, &mut trained, &grads)?;
         self.steps_done += 1;
         self.evaluation = None;

@@ -57,12 +57,6 @@ impl Lock {
         Err(format!("{directory}: {why}; nothing more is written there").into())
     }
 
-    /// Remove the file of a run that could not begin.
-    pub fn remove(self) {
-        // It is no harm if it stays.
-        let _ = fs::remove_file(self.directory.join(FILE));
-    }
-
     #[cfg(unix)]
     fn is_ours(&self) -> bool {
         use std::os::unix::fs::MetadataExt;

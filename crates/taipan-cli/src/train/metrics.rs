@@ -81,7 +81,7 @@ pub struct Metrics {
     path: PathBuf,
     /// None after a failure: then the file is rewritten with all rows.
     lines: Option<Lines>,
-    rows: Vec<Row>,
+    pub rows: Vec<Row>,
 }
 
 impl Metrics {
@@ -129,10 +129,6 @@ impl Metrics {
         }
     }
 
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
     fn rewrite(&mut self) -> Result<(), Failure> {
         let lines = self.rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n"));
         let text = lines.collect::<Result<String, Failure>>()?;
@@ -172,7 +168,7 @@ mod tests {
         assert_eq!(lines, 3, "before anything is synced");
         metrics.sync().unwrap();
         let again = Metrics::open(&directory, 9, false).unwrap();
-        assert_eq!(again.rows(), [row(1), row(2), row(3)]);
+        assert_eq!(again.rows, [row(1), row(2), row(3)]);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -194,7 +190,7 @@ mod tests {
         (1..=4).for_each(|step| metrics.push(row(step)).unwrap());
         write!(metrics.lines.as_mut().unwrap().file, "{{\"step\": 5").unwrap();
         let mut again = Metrics::open(&directory, 2, false).unwrap();
-        assert_eq!(again.rows(), &metrics.rows()[..3]);
+        assert_eq!(again.rows, &metrics.rows[..3]);
         again.push(row(3)).unwrap();
         let text = std::fs::read_to_string(directory.join(FILE)).unwrap();
         assert_eq!(text.lines().count(), 4);
@@ -202,11 +198,11 @@ mod tests {
             text.starts_with("{\"step\":0,\"val_loss\":2.0,\"bits_per_byte\":3.0}\n"),
             "{text}"
         );
-        assert_eq!(Metrics::open(&directory, 9, false).unwrap().rows(), again.rows());
-        assert_eq!(Metrics::open(&directory, 9, true).unwrap().rows(), again.rows());
+        assert_eq!(Metrics::open(&directory, 9, false).unwrap().rows, again.rows);
+        assert_eq!(Metrics::open(&directory, 9, true).unwrap().rows, again.rows);
         let without = Metrics::open(&directory, 3, true).unwrap();
-        assert_eq!(without.rows(), &again.rows()[..3], "a row between two regular ones goes");
-        assert_eq!(Metrics::open(&directory, 0, false).unwrap().rows(), []);
+        assert_eq!(without.rows, &again.rows[..3], "a row between two regular ones goes");
+        assert_eq!(Metrics::open(&directory, 0, false).unwrap().rows, []);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -28,7 +28,7 @@ pub struct State {
 /// The line on the terminal. When it is dropped, the cursor is at the beginning of an empty line,
 /// so that an error has a line of its own.
 pub struct Progress {
-    console: Console,
+    pub console: Console,
     terminal: bool,
     drawn: Option<Instant>,
     /// What is on the line.
@@ -40,11 +40,6 @@ impl Progress {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal() && !dumb;
         Progress { console: Console::new(), terminal, drawn: None, line: String::new() }
-    }
-
-    /// The first failure of the output since the last call.
-    pub fn failure(&self) -> Option<String> {
-        self.console.failure()
     }
 
     /// After a step: redraw the bar, unless that was done a moment ago.

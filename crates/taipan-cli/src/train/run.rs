@@ -91,7 +91,7 @@ impl Run {
         let events = || Events::create(&settings.out, before);
         let events = settings.tensorboard.then(events).transpose()?;
         Ok(Run {
-            held_out: metrics.rows().iter().rev().find_map(|row| row.held_out),
+            held_out: metrics.rows.iter().rev().find_map(|row| row.held_out),
             warned: HashSet::new(),
             settings,
             start,
@@ -128,7 +128,7 @@ impl Run {
         self.start.trainer.export(&self.settings.out)?;
         self.progress.print("\n");
         let speed = self.total.tokens_per_second(self.tokens());
-        let results = report::results(self.metrics.rows(), self.began.elapsed(), speed);
+        let results = report::results(&self.metrics.rows, self.began.elapsed(), speed);
         self.progress.print(&results);
         if !matches!(stop, StopReason::Stopped) && self.settings.sample_tokens > 0 {
             self.progress.print("\n");
@@ -171,7 +171,7 @@ impl Run {
 
     /// Warn if the output failed.
     fn check_output(&mut self) {
-        if let Some(failure) = self.progress.failure() {
+        if let Some(failure) = self.progress.console.failure() {
             self.log_warning(&format!("{failure}; the run continues without it"));
         }
     }
@@ -328,7 +328,7 @@ impl Run {
         trainer.notes.insert(UNLOGGED.into(), serde_json::to_value(self.unlogged)?);
         let saved = trainer.save(out, *keep)?;
         let title = format!("{}, {}", out.display(), report::shape(trainer.model()));
-        let picture = curve::svg(self.metrics.rows(), &title);
+        let picture = curve::svg(&self.metrics.rows, &title);
         let drawn = taipan_lm::write_file(&out.join(curve::FILE), picture.as_bytes());
         self.warn_on_error(drawn.map_err(Failure::from));
         for problem in saved.problems {

@@ -108,7 +108,7 @@ settings! {
         /// Final learning rate [default: a tenth of --lr]
         min_lr: f64 = lr / 10.0, flag "RATE", Run;
         /// How the learning rate decreases from --lr to --min-lr
-        schedule: LrCurve = recipe.schedule.curve.into(), flag "SHAPE", Run;
+        schedule: LrCurve = LrCurve::Cosine, flag "SHAPE", Run;
         /// Steps of warm-up from 0 to --lr [default: a 20th of --steps]
         warmup: u64 = steps / 20, flag "N", Run;
         /// Steps of the decay at the end, with --schedule wsd [default: a fifth of --steps]
@@ -401,7 +401,7 @@ mod tests {
             let settings = settings(&format!("preset = '{preset}'")).unwrap();
             assert_eq!(settings.preset, preset.to_string());
             assert_eq!(settings.config(50280).unwrap(), preset.config(50280));
-            settings.recipe().check().unwrap();
+            assert_eq!(settings.recipe(), preset.recipe());
         }
     }
 

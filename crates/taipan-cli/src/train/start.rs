@@ -44,7 +44,8 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
             // Nothing remains of a run that could not begin; its error says more than one of these.
             let _ = fs::remove_file(out.join(settings::FILE));
             let _ = fs::remove_dir_all(out.join(DATA));
-            lock.remove();
+            let _ = fs::remove_file(out.join(lock::FILE));
+            drop(lock);
             made.iter().rev().for_each(|directory| drop(fs::remove_dir(directory)));
             Err(error)
         }

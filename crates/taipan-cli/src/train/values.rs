@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use taipan::optim::Curve;
 
 /// How the learning rate changes after the warm-up.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
@@ -16,16 +15,6 @@ pub enum LrCurve {
     Cosine,
     /// Warm-up, stable, decay: constant, then down along a line
     Wsd,
-}
-
-impl From<Curve> for LrCurve {
-    fn from(curve: Curve) -> LrCurve {
-        match curve {
-            Curve::Constant => LrCurve::Constant,
-            Curve::Cosine => LrCurve::Cosine,
-            Curve::StableDecay { .. } => LrCurve::Wsd,
-        }
-    }
 }
 
 /// `90s`, `10m`, `1.5h`.

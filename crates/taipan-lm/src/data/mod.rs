@@ -32,6 +32,7 @@ pub use order::Order;
 pub use sources::{Reason, Skipped, Sources};
 pub use split::Split;
 
+use crate::checksum::verify_files;
 use crate::error::ensure;
 use crate::{Batch, IGNORE, Result};
 use cache::{CyclicTokens, IntFile, Manifest, Token};
@@ -59,7 +60,7 @@ impl Dataset {
     pub fn open(directory: impl AsRef<Path>) -> Result<Dataset> {
         let directory = directory.as_ref();
         let dataset = Dataset::open_unverified(directory, Manifest::read(directory)?)?;
-        dataset.manifest.verify(directory)?;
+        verify_files(&dataset.manifest.files, directory)?;
         Ok(dataset)
     }
 

@@ -163,7 +163,7 @@ impl Tokenizer {
 
     /// To show text while it is generated.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream::new(self)
+        TextStream { tokenizer: self, ids: Vec::new(), shown: 0 }
     }
 
     /// The text of a `tokenizer.json`: what was read, or for bytes one with which Hugging Face's
