@@ -209,15 +209,12 @@ fn peak_memory() -> Option<u64> {
 impl Table {
     fn new(profile: Profile) -> Table {
         let total_ms = 1e3 * profile.total.as_secs_f64();
-        let parts: Vec<OpTime> = profile
-            .spans
-            .iter()
-            .map(|part| OpTime {
-                name: part.name.clone(),
-                calls: part.calls,
-                ms: 1e3 * part.time.as_secs_f64(),
-            })
-            .collect();
+        let parts = profile.spans.iter().map(|part| OpTime {
+            name: part.name.clone(),
+            calls: part.calls,
+            ms: 1e3 * part.time.as_secs_f64(),
+        });
+        let parts: Vec<OpTime> = parts.collect();
         let explained = parts.iter().map(|part| part.ms).sum::<f64>() / total_ms;
         Table { total_ms, parts, explained, text: profile.to_string() }
     }

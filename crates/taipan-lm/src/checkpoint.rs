@@ -184,8 +184,7 @@ pub fn best_checkpoint(run: &Path) -> Result<Option<(PathBuf, Evaluation)>> {
 
 /// The first one with the lowest loss.
 fn best(evaluations: &[(PathBuf, Option<Evaluation>)]) -> Option<(PathBuf, Evaluation)> {
-    let evaluated =
-        evaluations.iter().filter_map(|(path, evaluation)| Some((path.clone(), (*evaluation)?)));
+    let evaluated = evaluations.iter().filter_map(|(path, of)| Some((path.clone(), (*of)?)));
     evaluated.min_by(|a, b| a.1.loss.total_cmp(&b.1.loss))
 }
 

@@ -65,10 +65,6 @@ impl Version {
         Some(limit.saturating_sub(number(self.usage)?.saturating_sub(files)))
     }
 
-    fn limits_memory(&self, mount: &Mount) -> bool {
-        mount.kind == self.kind && (self.controller.is_empty() || mount.has(self.controller))
-    }
-
     /// Of a line of `/proc/self/cgroup`, if it is of this version: the group. `4:memory:/group`,
     /// `0::/group`.
     fn group<'a>(&self, line: &'a str) -> Option<&'a str> {
@@ -85,10 +81,12 @@ fn free_of_groups(root: &Path) -> Vec<u64> {
     };
     let mut free = Vec::new();
     for mount in mounts.lines().filter_map(Mount::parse) {
-        let version = VERSIONS.iter().find(|version| version.limits_memory(&mount));
-        let Some(version) = version else { continue };
-        let group = membership.lines().find_map(|line| version.group(line));
-        let Some(group) = group else { continue };
+        let limits_memory = |version: &&Version| {
+            let controller = version.controller;
+            mount.kind == version.kind && (controller.is_empty() || mount.has(controller))
+        };
+        let Some(version) = VERSIONS.iter().find(limits_memory) else { continue };
+        let Some(group) = membership.lines().find_map(|line| version.group(line)) else { continue };
         // In a container, a group may be mounted at the root of what is seen there.
         let inside = Path::new(group).strip_prefix(mount.root).unwrap_or(Path::new(""));
         let point = root.join(mount.point.strip_prefix("/").unwrap_or(&mount.point));

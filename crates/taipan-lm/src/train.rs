@@ -165,14 +165,11 @@ impl Trainer {
             return Err(Error::invalid(run.display(), why));
         };
         let stored = TrainerJson::verify(&path).map_err(|error| {
-            let advice = match all.last() {
-                Some((_, before)) => {
-                    let (path, before) = (path.display(), before.display());
-                    format!("without the directory {path}, the run resumes from {before}")
-                }
-                None => "there is no earlier checkpoint".into(),
-            };
-            error.with_advice(&advice)
+            let none = "there is no earlier checkpoint".to_owned();
+            error.with_advice(&all.last().map_or(none, |(_, before)| {
+                let (path, before) = (path.display(), before.display());
+                format!("without the directory {path}, the run resumes from {before}")
+            }))
         })?;
         let (found, expected) = (dataset.fingerprint(), &stored.data);
         let why = format!("the fingerprint is {found}, but the run began with {expected}");

@@ -307,16 +307,12 @@ impl Run {
 
     /// Write a row to every log. What fails is written later, or can be spared.
     fn push(&mut self, row: Row, timing: Option<Timing>) {
-        if let Some(events) = &mut self.events {
-            let pushed = events.push(&row, timing.as_ref());
+        let events = self.events.as_mut().map(|events| events.push(&row, timing.as_ref()));
+        let timings = timing.map(|timing| self.timings.push(&timing));
+        let metrics = Some(self.metrics.push(row));
+        for pushed in [events, timings, metrics].into_iter().flatten() {
             self.warn_on_error(pushed);
         }
-        if let Some(timing) = timing {
-            let pushed = self.timings.push(&timing);
-            self.warn_on_error(pushed);
-        }
-        let pushed = self.metrics.push(row);
-        self.warn_on_error(pushed);
     }
 
     /// Save a checkpoint, after the metrics so far.

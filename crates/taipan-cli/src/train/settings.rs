@@ -208,7 +208,7 @@ impl Settings {
             Some(_) if flags.preset.is_some() => {
                 return usage("--preset and --from both determine the model's shape");
             }
-            Some(directory) => config_of(directory)?,
+            Some(directory) => Config::from_file(directory.join("config.json"))?,
         };
         let settings = Settings::resolve(flags.clone(), &config, &preset.recipe());
         if let Some(directory) = &flags.from {
@@ -308,7 +308,7 @@ impl Settings {
     /// The model's `config.json`.
     pub fn config(&self, vocab_size: usize) -> Result<Config, Failure> {
         match &self.from {
-            Some(directory) => config_of(directory),
+            Some(directory) => Ok(Config::from_file(directory.join("config.json"))?),
             None => Ok(self.shape(vocab_size)),
         }
     }
@@ -379,11 +379,6 @@ fn preset(flags: &Flags) -> Result<Preset, Usage> {
         None => Ok(DEFAULT_PRESET),
         Some(name) => name.parse().map_err(|error| Usage(format!("--{error}"))),
     }
-}
-
-/// The `config.json` of a directory.
-pub fn config_of(directory: &Path) -> Result<Config, Failure> {
-    Ok(Config::from_file(directory.join("config.json"))?)
 }
 
 #[cfg(test)]

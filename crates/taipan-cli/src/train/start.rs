@@ -64,7 +64,7 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         return Ok(Start { trainer, memory, skipped, lock });
     };
     let recipe = settings.recipe();
-    let config = settings::config_of(&checkpoint)?;
+    let config = Config::from_file(checkpoint.join("config.json"))?;
     let memory = memory(settings, &config, device)?;
     let data = out.join(DATA);
     let shown = data.display();

@@ -130,13 +130,9 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
-    let sum = |bytes: &[u8]| masked(crc32c(bytes)).to_le_bytes();
-    [&length[..], &sum(&length), data, &sum(data)].concat()
-}
-
-/// So that the sum of data with sums in it is no multiple of them.
-fn masked(crc: u32) -> u32 {
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+    // Masked, so that the sum of data with sums in it is no multiple of them.
+    let masked = |bytes| crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    [&length[..], &masked(&length), data, &masked(data)].concat()
 }
 
 /// Castagnoli's polynomial, bit by bit: a record has some hundred bytes.

@@ -119,10 +119,9 @@ impl Dataset {
     pub fn check(&self, block_size: usize) -> Result<()> {
         let held_out = Some(("held-out", self.held_out_tokens())).filter(|(_, tokens)| *tokens > 0);
         for (subset, tokens) in [("training", self.train_tokens())].into_iter().chain(held_out) {
-            let (found, least) =
-                (format!("{tokens} tokens of {subset} text"), block_size as u64 + 1);
-            let why = format!("{found}, expected {least} or more for a block of {block_size}");
-            ensure!(tokens >= least, "data", "{why}");
+            let least = block_size as u64 + 1;
+            let why = format!("{tokens} tokens of {subset} text, expected {least} or more");
+            ensure!(tokens >= least, "data", "{why} for a block of {block_size}");
         }
         Ok(())
     }

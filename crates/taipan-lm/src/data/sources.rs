@@ -83,13 +83,11 @@ pub(crate) struct Section {
 
 impl Sources {
     /// Texts in memory, each with a name for messages. Each is a document.
-    pub fn texts<N, T>(texts: impl IntoIterator<Item = (N, T)>) -> Sources
-    where
-        N: Into<String>,
-        T: Into<Cow<'static, str>>,
-    {
-        let document = |(name, text): (N, T)| Document::Text(name.into(), text.into());
-        Sources { documents: texts.into_iter().map(document).collect(), skipped: Vec::new() }
+    pub fn texts<N: Into<String>, T: Into<Cow<'static, str>>>(
+        texts: impl IntoIterator<Item = (N, T)>,
+    ) -> Sources {
+        let texts = texts.into_iter().map(|(name, text)| Document::Text(name.into(), text.into()));
+        Sources { documents: texts.collect(), skipped: Vec::new() }
     }
 
     /// The files that are named. Each file is a document.

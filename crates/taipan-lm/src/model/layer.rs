@@ -191,9 +191,8 @@ impl Layer {
             let (stream, _) = layer.forward(&stream, seq_start.as_ref(), None)?;
             Ok([stream.hidden].into_iter().chain(stream.residual).collect())
         })?;
-        let mut results = results.into_iter();
-        let mut next = || results.next().expect("a stream has two tensors after a layer");
-        Ok(Stream { hidden: next(), residual: Some(next()), dtype })
+        let [hidden, residual] = results.try_into().expect("two tensors of a stream");
+        Ok(Stream { hidden, residual: Some(residual), dtype })
     }
 }
 

@@ -87,8 +87,8 @@ pub struct State(Vec<LayerState>);
 
 /// The parameters, by a reference of either kind, in a fixed order.
 macro_rules! parameters {
-    ($(#[$doc:meta])* $name:ident, $($reference:tt)+) => {
-        $(#[$doc])*
+    ($doc:literal, $name:ident, $($reference:tt)+) => {
+        #[doc = $doc]
         pub fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
             let Mamba { embeddings, layers, norm_f, head, .. } = self;
             [embeddings]
@@ -102,15 +102,8 @@ macro_rules! parameters {
 }
 
 impl Mamba {
-    parameters! {
-        /// Everything that is trained, always in the same order.
-        parameters, &
-    }
-
-    parameters! {
-        /// The same, to be changed.
-        parameters_mut, &mut
-    }
+    parameters!("Everything that is trained, always in the same order.", parameters, &);
+    parameters!("The same, to be changed.", parameters_mut, &mut);
 
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
     /// gives the same model on every device, and one in half precision is that of f32, rounded.

@@ -74,8 +74,8 @@ fn words(sources: &Sources) -> Result<Vec<Word>> {
             }
         }
     }
-    let ids = byte_level::alphabet().into_iter().zip(SPECIAL.len() as u32..);
-    let ids: HashMap<char, u32> = ids.collect();
+    let ids: HashMap<char, u32> =
+        byte_level::alphabet().into_iter().zip(SPECIAL.len() as u32..).collect();
     let word = |(word, count): (String, u64)| Word {
         tokens: word.chars().map(|c| ids[&c]).collect(),
         count,

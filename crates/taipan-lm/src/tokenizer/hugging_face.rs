@@ -17,8 +17,8 @@ pub(super) struct HuggingFace {
     pub eos: Option<(u32, &'static str)>,
 }
 
-fn invalid(error: impl ToString) -> Error {
-    Error::invalid("tokenizer.json", error.to_string())
+fn invalid(error: impl std::fmt::Display) -> Error {
+    Error::invalid("tokenizer.json", error)
 }
 
 impl HuggingFace {
@@ -30,9 +30,9 @@ impl HuggingFace {
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         tokenizer.set_encode_special_tokens(true);
         let largest = tokenizer.get_vocab(true).into_values().max();
-        let largest = largest.ok_or_else(|| invalid("no tokens in it"))?;
+        let vocab_size = largest.ok_or_else(|| invalid("no tokens in it"))? as usize + 1;
         let eos = EOS_TOKENS.iter().find_map(|eos| Some((tokenizer.token_to_id(eos)?, *eos)));
-        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size: largest as usize + 1, eos })
+        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size, eos })
     }
 
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
