@@ -9,8 +9,8 @@ use taipan::profile::Profile;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Batch, Config, Mamba};
 
-use crate::Failure;
 use crate::machine::{self, Dtype};
+use crate::{Failure, Usage, usage};
 
 /// What to measure: a step of training with these sizes.
 #[derive(clap::Args)]
@@ -110,10 +110,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
     let peak_memory = peak_memory();
-    let profile = match flags.profile {
-        true => Some(Table::new(training.fastest_profile(flags.rounds)?)),
-        false => None,
-    };
+    let profile = flags.profile.then(|| training.fastest_profile(flags.rounds)).transpose()?;
     Ok(Report {
         device: device.describe(),
         threads: rayon::current_num_threads(),
@@ -124,7 +121,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         tokens_per_second: (flags.batch_size * flags.block_size) as f64 / fastest,
         product_gflops: 2e-9 * PRODUCT.iter().product::<usize>() as f64 / product,
         peak_memory,
-        profile,
+        profile: profile.map(Table::new),
     })
 }
 
@@ -145,12 +142,11 @@ impl Training {
             time_step_rank: flags.d_model.div_ceil(16),
             ..Config::default()
         };
-        config.check().map_err(crate::Usage::from)?;
+        config.check().map_err(Usage::from)?;
         let (batch_size, block_size) = (flags.batch_size, flags.block_size);
         let tokens = batch_size.saturating_mul(block_size);
         if !(1..=1 << 28).contains(&tokens) {
-            let why = format!("--batch-size × --block-size is {tokens}, expected 1 to 2^28");
-            return Err(crate::Usage(why).into());
+            return usage(format!("--batch-size × --block-size is {tokens}, expected 1 to 2^28"));
         }
         // No two neighbours are equal, which would flatter the embedding.
         let token = |i: usize| (i * 7919 % flags.vocab_size) as u32;
@@ -184,14 +180,12 @@ impl Training {
 
     /// The profile of the fastest of some steps.
     fn fastest_profile(&mut self, rounds: u32) -> Result<Profile, Failure> {
-        let mut fastest: Option<Profile> = None;
-        for _ in 0..rounds {
+        let profiles = (0..rounds).map(|_| {
             let (loss, profile) = taipan::profile(|| self.step());
-            loss?;
-            if fastest.as_ref().is_none_or(|fastest| profile.total < fastest.total) {
-                fastest = Some(profile);
-            }
-        }
+            loss.map(|_| profile)
+        });
+        let profiles = profiles.collect::<Result<Vec<Profile>, Failure>>()?;
+        let fastest = profiles.into_iter().min_by_key(|profile| profile.total);
         Ok(fastest.expect("there is one round at least"))
     }
 }
@@ -215,15 +209,12 @@ fn peak_memory() -> Option<u64> {
 impl Table {
     fn new(profile: Profile) -> Table {
         let total_ms = 1e3 * profile.total.as_secs_f64();
-        let parts: Vec<OpTime> = profile
-            .spans
-            .iter()
-            .map(|part| OpTime {
-                name: part.name.clone(),
-                calls: part.calls,
-                ms: 1e3 * part.time.as_secs_f64(),
-            })
-            .collect();
+        let parts = profile.spans.iter().map(|part| OpTime {
+            name: part.name.clone(),
+            calls: part.calls,
+            ms: 1e3 * part.time.as_secs_f64(),
+        });
+        let parts: Vec<OpTime> = parts.collect();
         let explained = parts.iter().map(|part| part.ms).sum::<f64>() / total_ms;
         Table { total_ms, parts, explained, text: profile.to_string() }
     }
@@ -234,11 +225,8 @@ impl fmt::Display for Report {
         let [batch_size, block_size] = self.batch;
         let millions = self.parameters as f64 / 1e6;
         writeln!(f, "{}", self.device)?;
-        writeln!(
-            f,
-            "{millions:.1} M parameters in {}, {batch_size} x {block_size} tokens",
-            self.dtype
-        )?;
+        write!(f, "{millions:.1} M parameters in {}, ", self.dtype)?;
+        writeln!(f, "{batch_size} x {block_size} tokens")?;
         writeln!(f, "step     {:>9.1} ms  {:.0} tokens/s", self.step_ms, self.tokens_per_second)?;
         let [m, k, n] = PRODUCT;
         writeln!(f, "product  {:>9.1} GF/s (f32, {m}x{k}x{n})", self.product_gflops)?;

@@ -6,8 +6,7 @@ use serde::Serialize;
 use taipan::Device;
 use taipan::wgpu::{Adapter, DeviceType, Features};
 
-use crate::Failure;
-use crate::bytes;
+use crate::{Failure, bytes};
 
 /// Print every device; fails after that if [`Device::best`] does.
 pub fn devices(json: bool) -> Result<(), Failure> {
@@ -18,22 +17,16 @@ pub fn devices(json: bool) -> Result<(), Failure> {
     Ok(best.map(drop)?)
 }
 
-#[derive(PartialEq)]
-enum Best {
-    Cpu,
-    Gpu(usize),
-}
-
-/// What [`Device::best`] chooses among the adapters.
-fn best(adapters: &[Adapter]) -> Result<Best, String> {
+/// The adapter that [`Device::best`] chooses; none for the CPU.
+fn best(adapters: &[Adapter]) -> Result<Option<usize>, String> {
     let best = Device::best().map_err(|error| error.to_string())?;
-    let Device::Gpu(gpu) = &best else { return Ok(Best::Cpu) };
+    let Device::Gpu(gpu) = &best else { return Ok(None) };
     // Two cards of one model may tell the same of themselves; a number opens the same one again.
     let is_best = |i: &usize| {
         adapters[*i].get_info() == *gpu.info()
             && Device::gpu_named(&i.to_string()).is_ok_and(|named| named == best)
     };
-    (0..adapters.len()).find(is_best).map(Best::Gpu).ok_or_else(|| {
+    (0..adapters.len()).find(is_best).map(Some).ok_or_else(|| {
         let found = adapters.len();
         format!("devices: the best is {}, expected one of the {found} adapters", gpu.name())
     })
@@ -85,26 +78,15 @@ struct Limits {
 const SOFTWARE: &str = "software";
 
 impl List {
-    fn new(adapters: &[Adapter], best: &Result<Best, String>) -> List {
-        let is_best = |device| best.as_ref().is_ok_and(|best| *best == device);
-        let cpu = Entry {
-            kind: Device::Cpu.name(),
-            index: None,
-            name: Device::Cpu.describe(),
-            best: is_best(Best::Cpu),
-            gpu: None,
-        };
-        let gpus = adapters.iter().enumerate().map(|(i, adapter)| Entry {
-            kind: "gpu",
-            index: Some(i),
-            name: adapter.get_info().name,
-            best: is_best(Best::Gpu(i)),
-            gpu: Some(Gpu::new(adapter)),
+    fn new(adapters: &[Adapter], best: &Result<Option<usize>, String>) -> List {
+        let entry =
+            |kind, index, name, gpu| Entry { kind, index, name, best: *best == Ok(index), gpu };
+        let cpu = entry(Device::Cpu.name(), None, Device::Cpu.describe(), None);
+        let gpus = adapters.iter().enumerate().map(|(i, adapter)| {
+            entry("gpu", Some(i), adapter.get_info().name, Some(Gpu::new(adapter)))
         });
-        List {
-            devices: std::iter::once(cpu).chain(gpus).collect(),
-            error: best.as_ref().err().cloned(),
-        }
+        let devices = std::iter::once(cpu).chain(gpus).collect();
+        List { devices, error: best.as_ref().err().cloned() }
     }
 }
 
@@ -155,11 +137,8 @@ impl fmt::Display for Entry {
         let name = if self.name.is_empty() { "unnamed" } else { &self.name };
         writeln!(f, "\ngpu {index}: {name}{mark}")?;
         let mut line = |what: &str, value: &str| writeln!(f, "  {what:<10}  {value}");
-        if gpu.r#type == SOFTWARE {
-            line("type", &format!("software, used only when named: TAIPAN_ADAPTER={index}"))?;
-        } else {
-            line("type", gpu.r#type)?;
-        }
+        let software = format!("software, used only when named: TAIPAN_ADAPTER={index}");
+        line("type", if gpu.r#type == SOFTWARE { &software } else { gpu.r#type })?;
         line("backend", gpu.backend)?;
         line("driver", &gpu.full_driver())?;
         line("f16", yes_or_no(gpu.f16))?;

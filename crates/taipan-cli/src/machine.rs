@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use taipan::{DType, Device};
 use taipan_lm::InvalidValue;
 
-use crate::{Failure, Usage};
+use crate::{Failure, Usage, usage};
 
 /// The dtype of the weights.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
@@ -37,13 +37,11 @@ pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
         name => Device::gpu_named(name)?,
     };
     let dtype = DType::from(dtype);
-    match device.supports(dtype) {
-        true => Ok(device),
-        false => {
-            let device = device.describe();
-            Err(Usage(format!("--dtype is {dtype}, which {device} does not support")).into())
-        }
+    if !device.supports(dtype) {
+        let device = device.describe();
+        return usage(format!("--dtype is {dtype}, which {device} does not support"));
     }
+    Ok(device)
 }
 
 /// Run `f` with this many threads, or one per core, and on one of them: from another thread, every

@@ -90,6 +90,11 @@ impl fmt::Display for Usage {
 
 impl Error for Usage {}
 
+/// The failure of a mistake of the user.
+fn usage<T>(why: impl Into<String>) -> Result<T, Failure> {
+    Err(Usage(why.into()).into())
+}
+
 /// With the flags that set the fields of a config or a recipe.
 impl From<InvalidValue> for Usage {
     fn from(error: InvalidValue) -> Usage {
@@ -124,11 +129,8 @@ fn print(text: &str) -> Result<(), String> {
 
 /// Print a report as text or as one JSON document.
 fn print_report(report: &(impl Serialize + fmt::Display), json: bool) -> Result<(), Failure> {
-    let text = match json {
-        true => serde_json::to_string_pretty(report)? + "\n",
-        false => report.to_string(),
-    };
-    Ok(print(&text)?)
+    let json = json.then(|| serde_json::to_string_pretty(report)).transpose()?;
+    Ok(print(&json.map_or_else(|| report.to_string(), |json| json + "\n"))?)
 }
 
 /// `128 MiB`; with one decimal if it is not whole.

@@ -2,13 +2,16 @@
 //! complete or absent.
 //!
 //! They are written under a temporary name beside their destination, flushed to the disk, and
-//! renamed. What a killed program leaves has `.tmp-` in its name: [`remove_temporary`] removes it.
+//! renamed. What a killed program leaves has `.tmp-` in its name: [`remove_unfinished`] removes it.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::checksum::{Checksum, Hasher};
+use twox_hash::XxHash3_128;
+
+use crate::checksum::Checksum;
+use crate::error::ensure;
 use crate::{Error, Result};
 
 const MARK: &str = ".tmp-";
@@ -27,10 +30,17 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     replace_file(path, |out| out.write(bytes))
 }
 
-/// Remove the temporary files that killed programs left in `directory` for files with these names.
+/// Remove the temporary files that killed programs left in `directory`, for names that are `ours`.
 /// Nobody may be writing them meanwhile.
-pub fn remove_unfinished(directory: &Path, names: &[&str]) -> Result<()> {
-    remove_temporary(directory, |name| names.contains(&name))
+pub fn remove_unfinished(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
+        let path = entry.map_err(Error::io(directory))?.path();
+        let name = path.file_name().and_then(|name| final_name(name.to_str()?));
+        if name.is_some_and(&ours) {
+            remove(&path).map_err(Error::io(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a name is that of a temporary file, which [`remove_unfinished`] removes.
@@ -42,14 +52,14 @@ pub fn is_unfinished(name: &str) -> bool {
 pub(crate) struct Output {
     destination: PathBuf,
     out: BufWriter<File>,
-    hasher: Hasher,
+    hasher: XxHash3_128,
 }
 
 impl Output {
     fn create(path: &Path, destination: PathBuf) -> Result<Output> {
         let file = File::create(path).map_err(Error::io(&destination))?;
         let out = BufWriter::with_capacity(1 << 20, file);
-        Ok(Output { destination, out, hasher: Hasher::new() })
+        Ok(Output { destination, out, hasher: XxHash3_128::new() })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -64,7 +74,7 @@ impl Output {
         // What could not be flushed is not tried again when it is dropped.
         let (_file, _rest) = out.into_parts();
         flushed.map_err(Error::io(&destination))?;
-        Ok(hasher.finish())
+        Ok(hasher.into())
     }
 }
 
@@ -74,110 +84,84 @@ pub(crate) fn replace_file(
     fill: impl FnOnce(&mut Output) -> Result<()>,
 ) -> Result<()> {
     let mut draft = Draft::create(path)?;
-    fill(draft.output())?;
-    draft.sync()?.publish()
+    fill(&mut draft.out)?;
+    draft.sync()?.1.publish()
 }
 
-/// A file being written beside its destination. Unless it is [published](Synced::publish), it is
-/// removed.
+/// A file being written beside its destination.
 pub(crate) struct Draft {
     temporary: Temporary,
-    out: Output,
+    pub(crate) out: Output,
 }
 
 impl Draft {
     pub(crate) fn create(destination: &Path) -> Result<Draft> {
-        let temporary = Temporary(temporary_path(destination)?);
-        let out = Output::create(&temporary.0, destination.to_owned())?;
+        let temporary = Temporary::new(destination)?;
+        let out = Output::create(&temporary.path, destination.to_owned())?;
         Ok(Draft { temporary, out })
     }
 
-    pub(crate) fn output(&mut self) -> &mut Output {
-        &mut self.out
-    }
-
-    pub(crate) fn sync(self) -> Result<Synced> {
-        let Draft { temporary, out } = self;
-        let destination = out.destination.clone();
-        Ok(Synced { checksum: out.sync()?, temporary, destination })
+    /// Flush it to the disk, where it does not yet have its name.
+    pub(crate) fn sync(self) -> Result<(Checksum, Temporary)> {
+        Ok((self.out.sync()?, self.temporary))
     }
 }
 
-/// A file on the disk that does not yet have its name.
-pub(crate) struct Synced {
-    pub(crate) checksum: Checksum,
-    temporary: Temporary,
+/// Atomically remove a directory: whenever this is stopped, it is complete or not under its name.
+pub(crate) fn remove_directory(path: &Path) -> Result<()> {
+    let temporary = Temporary::new(path)?;
+    let removed = fs::rename(path, &temporary.path)
+        .and_then(|()| sync_directory(parent(path)))
+        .and_then(|()| remove(&temporary.path));
+    removed.map_err(Error::io(path))
+}
+
+/// A temporary file or directory. Unless it is [published](Temporary::publish), it is removed.
+pub(crate) struct Temporary {
+    path: PathBuf,
     destination: PathBuf,
 }
 
-impl Synced {
-    pub(crate) fn publish(self) -> Result<()> {
-        self.temporary.rename(&self.destination)
+impl Temporary {
+    /// Its name is of this process, since two may write to one directory.
+    fn new(destination: &Path) -> Result<Temporary> {
+        let Some(name) = destination.file_name() else {
+            let why = "not the name of a file or directory";
+            return Err(Error::invalid(destination.display(), why));
+        };
+        let mut name = name.to_owned();
+        name.push(format!("{MARK}{}", std::process::id()));
+        let destination = destination.to_owned();
+        Ok(Temporary { path: destination.with_file_name(name), destination })
     }
-}
 
-/// A directory being written. Unless it is [published](NewDirectory::publish), it is removed.
-pub(crate) struct NewDirectory {
-    temporary: Temporary,
-    destination: PathBuf,
-}
-
-impl NewDirectory {
     /// Start the directory that will be at `destination`, which must not exist.
-    pub(crate) fn create(destination: &Path) -> Result<NewDirectory> {
-        if destination.symlink_metadata().is_ok() {
-            return Err(Error::invalid(destination.display().to_string(), "exists already"));
-        }
-        let temporary = Temporary(temporary_path(destination)?);
-        fs::create_dir(&temporary.0).map_err(Error::io(destination))?;
-        Ok(NewDirectory { temporary, destination: destination.to_owned() })
+    pub(crate) fn directory(destination: &Path) -> Result<Temporary> {
+        let is_new = destination.symlink_metadata().is_err();
+        ensure!(is_new, destination.display(), "exists already");
+        let temporary = Temporary::new(destination)?;
+        fs::create_dir(&temporary.path).map_err(Error::io(destination))?;
+        Ok(temporary)
     }
 
-    /// Write one of its files.
+    /// Write a file of the directory.
     pub(crate) fn file(
         &self,
         name: &str,
         fill: impl FnOnce(&mut Output) -> Result<()>,
     ) -> Result<Checksum> {
-        let mut out = Output::create(&self.temporary.0.join(name), self.destination.join(name))?;
+        let mut out = Output::create(&self.path.join(name), self.destination.join(name))?;
         fill(&mut out)?;
         out.sync()
     }
 
+    /// Give it its name.
     pub(crate) fn publish(self) -> Result<()> {
-        sync_directory(&self.temporary.0).map_err(Error::io(&self.destination))?;
-        self.temporary.rename(&self.destination)
-    }
-}
-
-/// Remove the temporary files that a killed program left in `directory`, for names that are `ours`.
-pub(crate) fn remove_temporary(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
-    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
-        let path = entry.map_err(Error::io(directory))?.path();
-        let name = path.file_name().and_then(|name| final_name(name.to_str()?));
-        if name.is_some_and(&ours) {
-            remove(&path).map_err(Error::io(&path))?;
+        if self.path.is_dir() {
+            sync_directory(&self.path).map_err(Error::io(&self.destination))?;
         }
-    }
-    Ok(())
-}
-
-/// Atomically remove a directory: whenever this is stopped, it is complete or not under its name.
-pub(crate) fn remove_directory(path: &Path) -> Result<()> {
-    let temporary = temporary_path(path)?;
-    let removed = fs::rename(path, &temporary)
-        .and_then(|()| sync_directory(parent(path)))
-        .and_then(|()| remove(&temporary));
-    removed.map_err(Error::io(path))
-}
-
-/// A temporary file or directory, removed unless it is renamed.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn rename(self, destination: &Path) -> Result<()> {
-        fs::rename(&self.0, destination).map_err(Error::io(destination))?;
-        let parent = parent(destination);
+        fs::rename(&self.path, &self.destination).map_err(Error::io(&self.destination))?;
+        let parent = parent(&self.destination);
         sync_directory(parent).map_err(Error::io(parent))
     }
 }
@@ -186,28 +170,12 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         // After a rename nothing is there. An error that is being returned says more than that of
         // this removal, and what stays is removed at the next start.
-        let _ = remove(&self.0);
+        let _ = remove(&self.path);
     }
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
-    match path.symlink_metadata()?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
-    }
-}
-
-/// The temporary name of a path: of this process, since two may write to one directory.
-fn temporary_path(path: &Path) -> Result<PathBuf> {
-    let Some(name) = path.file_name() else {
-        return Err(Error::invalid(
-            path.display().to_string(),
-            "not the name of a file or directory",
-        ));
-    };
-    let mut name = name.to_owned();
-    name.push(format!("{MARK}{}", std::process::id()));
-    Ok(path.with_file_name(name))
+    if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
 /// The final name of a temporary one.

@@ -5,7 +5,7 @@ pub const IGNORE: u32 = u32::MAX;
 
 /// Sequences of tokens, each token with the one to predict from it. All vectors are
 /// `[batch_size, block_size]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Sequences.
     pub batch_size: usize,

@@ -16,9 +16,11 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use taipan::Tensor;
 
-use crate::atomic::{self, NewDirectory, write_file};
-use crate::checksum::Checksum;
+use crate::atomic::{Temporary, remove_directory, remove_unfinished, write_file};
+use crate::checksum::{CHANGED, Checksum, verify_files};
+use crate::error::ensure;
 use crate::pretrained::{FILES, write_files};
 use crate::safetensors::Stored;
 use crate::{Error, Mamba, Recipe, Result, Tokenizer};
@@ -38,12 +40,12 @@ pub struct Evaluation {
 }
 
 /// `trainer.json`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TrainerJson {
-    format: u32,
+    pub(crate) format: u32,
     /// The version that wrote it.
-    taipan: String,
+    pub(crate) taipan: String,
     /// Steps done. Each took `grad_accum` batches of the data's order.
     pub(crate) step: u64,
     /// The fingerprint of the data.
@@ -54,74 +56,83 @@ pub(crate) struct TrainerJson {
     /// Data of the program that trains.
     pub(crate) notes: Map<String, Value>,
     /// The checksums of all other files.
-    files: BTreeMap<String, Checksum>,
+    pub(crate) files: BTreeMap<String, Checksum>,
     /// The checksum of this one, with the digits of this number left out.
-    checksum: Option<Checksum>,
+    pub(crate) checksum: Option<Checksum>,
 }
 
 impl TrainerJson {
-    pub(crate) fn new(recipe: &Recipe, step: u64, data: &str) -> TrainerJson {
-        TrainerJson {
-            format: FORMAT,
-            taipan: env!("CARGO_PKG_VERSION").into(),
-            step,
-            data: data.into(),
-            evaluation: None,
-            recipe: recipe.clone(),
-            notes: Map::new(),
-            files: BTreeMap::new(),
-            checksum: None,
-        }
-    }
-
     /// Read that of a checkpoint.
     pub(crate) fn read(checkpoint: &Path) -> Result<TrainerJson> {
         let path = checkpoint.join(TRAINER_JSON);
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-        let invalid = |why| Error::invalid(path.display().to_string(), why);
+        let file = path.display();
         // Before the rest, which another format need not have.
         #[derive(Deserialize)]
         struct Format {
             format: u32,
         }
-        let parsed: serde_json::Result<Format> = serde_json::from_str(&text);
-        let Format { format } = parsed.map_err(|error| invalid(error.to_string()))?;
-        if format != FORMAT {
-            return Err(invalid(format!("format is {format}, expected {FORMAT}")));
-        }
-        let trainer_json: TrainerJson =
-            serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-        let digits = trainer_json.checksum.map(|checksum| format!("\"{checksum}\""));
-        let digits = digits.ok_or_else(|| invalid("checksum is null".into()))?;
-        if trainer_json.checksum != Some(Checksum::of(text.replace(&digits, "null").as_bytes())) {
-            let why = format!("the checksum is not {digits}: it was changed after it was written");
-            return Err(invalid(why));
-        }
-        if checkpoint.file_name() != Some(name(trainer_json.step).as_ref()) {
-            return Err(invalid(format!(
-                "step is {}, unlike in its directory's name",
-                trainer_json.step
-            )));
-        }
-        Ok(trainer_json)
+        let invalid = |error| Error::invalid(&file, error);
+        let Format { format } = serde_json::from_str(&text).map_err(invalid)?;
+        ensure!(format == FORMAT, file, "format is {format}, expected {FORMAT}");
+        let found: TrainerJson = serde_json::from_str(&text).map_err(invalid)?;
+        let Some(checksum) = found.checksum else {
+            return Err(Error::invalid(file, "checksum is null"));
+        };
+        let digits = format!("\"{checksum}\"");
+        let fits = checksum == Checksum::of(text.replace(&digits, "null").as_bytes());
+        ensure!(fits, file, "the checksum is not {digits}: {CHANGED}");
+        let (named, step) = (checkpoint.file_name() == Some(name(found.step).as_ref()), found.step);
+        ensure!(named, file, "step is {step}, unlike in its directory's name");
+        Ok(found)
     }
 
     /// [`TrainerJson::read`], after a check of the checksum of every file.
     pub(crate) fn verify(checkpoint: &Path) -> Result<TrainerJson> {
         let trainer_json = TrainerJson::read(checkpoint)?;
-        let files = &trainer_json.files;
-        files.iter().try_for_each(|(name, checksum)| checksum.verify(&checkpoint.join(name)))?;
+        verify_files(&trainer_json.files, checkpoint)?;
         Ok(trainer_json)
     }
 
     /// The file, with its checksum.
     fn json(&self) -> String {
         let text = |trainer_json: &TrainerJson| {
-            let json = serde_json::to_string_pretty(trainer_json).expect("numbers and strings");
-            format!("{json}\n")
+            serde_json::to_string_pretty(trainer_json).expect("numbers and strings") + "\n"
         };
-        let without = TrainerJson { checksum: None, ..self.clone() };
+        let taipan = env!("CARGO_PKG_VERSION").into();
+        let without = TrainerJson { format: FORMAT, taipan, checksum: None, ..self.clone() };
         text(&TrainerJson { checksum: Some(Checksum::of(text(&without).as_bytes())), ..without })
+    }
+
+    /// Write a checkpoint atomically.
+    pub(crate) fn write(
+        mut self,
+        path: &Path,
+        model: &Mamba,
+        tokenizer: &Tokenizer,
+        optimizer: &[(String, Tensor)],
+    ) -> Result<()> {
+        let new = Temporary::directory(path)?;
+        write_files(model, tokenizer, |name, fill| {
+            self.files.insert(name.into(), new.file(name, fill)?);
+            Ok(())
+        })?;
+        let state = optimizer.iter().map(|(name, tensor)| Stored {
+            name: name.clone(),
+            shape: tensor.shape().to_vec(),
+            tensors: vec![tensor],
+        });
+        let state: Vec<Stored> = state.collect();
+        let written = new.file(OPTIMIZER, |out| out.write_tensors(&state))?;
+        self.files.insert(OPTIMIZER.into(), written);
+        new.file(TRAINER_JSON, |out| out.write(self.json().as_bytes()))?;
+        new.publish()
+    }
+
+    /// Rewrite that of a checkpoint of the same step: the other files are unchanged.
+    pub(crate) fn rewrite(mut self, checkpoint: &Path) -> Result<()> {
+        self.files = TrainerJson::read(checkpoint)?.files;
+        write_file(&checkpoint.join(TRAINER_JSON), self.json().as_bytes())
     }
 }
 
@@ -168,54 +179,18 @@ pub fn best_checkpoint(run: &Path) -> Result<Option<(PathBuf, Evaluation)>> {
         let evaluation = TrainerJson::read(&path)?.evaluation;
         Ok((path, evaluation))
     });
-    Ok(best(evaluations.collect::<Result<Vec<_>>>()?))
+    Ok(best(&evaluations.collect::<Result<Vec<_>>>()?))
 }
 
 /// The first one with the lowest loss.
-fn best(evaluations: Vec<(PathBuf, Option<Evaluation>)>) -> Option<(PathBuf, Evaluation)> {
-    let evaluated =
-        evaluations.into_iter().filter_map(|(path, evaluation)| Some((path, evaluation?)));
+fn best(evaluations: &[(PathBuf, Option<Evaluation>)]) -> Option<(PathBuf, Evaluation)> {
+    let evaluated = evaluations.iter().filter_map(|(path, of)| Some((path.clone(), (*of)?)));
     evaluated.min_by(|a, b| a.1.loss.total_cmp(&b.1.loss))
 }
 
-fn name(step: u64) -> String {
+/// The name of the checkpoint of a step.
+pub(crate) fn name(step: u64) -> String {
     format!("checkpoint-{step}")
-}
-
-/// What a checkpoint is made of.
-pub(crate) struct Checkpoint<'a> {
-    pub(crate) trainer_json: TrainerJson,
-    pub(crate) model: &'a Mamba,
-    pub(crate) tokenizer: &'a Tokenizer,
-    pub(crate) optimizer: &'a [Stored<'a>],
-}
-
-impl Checkpoint<'_> {
-    /// Its path in a run's directory.
-    pub(crate) fn path(&self, run: &Path) -> PathBuf {
-        run.join(name(self.trainer_json.step))
-    }
-
-    /// Write it atomically.
-    pub(crate) fn write(mut self, run: &Path) -> Result<()> {
-        let new = NewDirectory::create(&self.path(run))?;
-        let files = &mut self.trainer_json.files;
-        write_files(self.model, self.tokenizer, |name, fill| {
-            files.insert(name.into(), new.file(name, fill)?);
-            Ok(())
-        })?;
-        let written = new.file(OPTIMIZER, |out| out.write_tensors(self.optimizer))?;
-        files.insert(OPTIMIZER.into(), written);
-        new.file(TRAINER_JSON, |out| out.write(self.trainer_json.json().as_bytes()))?;
-        new.publish()
-    }
-
-    /// Rewrite `trainer.json` of a checkpoint of the same step: the other files are unchanged.
-    pub(crate) fn rewrite_trainer_json(mut self, run: &Path) -> Result<()> {
-        let path = self.path(run);
-        self.trainer_json.files = TrainerJson::read(&path)?.files;
-        write_file(&path.join(TRAINER_JSON), self.trainer_json.json().as_bytes())
-    }
 }
 
 /// Remove all checkpoints but the last `keep` and the best. Those that cannot be read stay, since
@@ -233,11 +208,10 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
             Err(error) => errors.push(error),
         }
     }
-    let removable: Vec<PathBuf> = readable.iter().map(|(path, _)| path.clone()).collect();
-    let best = best(readable).map(|(path, _)| path);
-    for (_, path) in old {
-        if removable.contains(path) && Some(path) != best.as_ref() {
-            errors.extend(atomic::remove_directory(path).err());
+    let best = best(&readable).map(|(path, _)| path);
+    for (path, _) in &readable {
+        if old.iter().any(|(_, old)| old == path) && best.as_ref() != Some(path) {
+            errors.extend(remove_directory(path).err());
         }
     }
     Ok(errors)
@@ -245,8 +219,9 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
 
 /// Remove the temporary files that a killed run left.
 pub(crate) fn remove_temporary(run: &Path) -> Result<()> {
-    atomic::remove_temporary(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
-    checkpoints(run)?
+    remove_unfinished(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
+    let checkpoints = checkpoints(run)?;
+    checkpoints
         .iter()
-        .try_for_each(|(_, path)| atomic::remove_temporary(path, |name| name == TRAINER_JSON))
+        .try_for_each(|(_, path)| remove_unfinished(path, |name| name == TRAINER_JSON))
 }

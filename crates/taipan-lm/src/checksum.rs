@@ -2,15 +2,16 @@
 //! and tells data apart; it is no protection against somebody who wants two files to have the same
 //! one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
+use crate::error::ensure;
 use crate::{Error, Result};
 
 /// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a
@@ -21,6 +22,14 @@ use crate::{Error, Result};
 /// ```
 pub fn checksum(bytes: &[u8]) -> String {
     Checksum::of(bytes).to_string()
+}
+
+/// What a checksum that does not fit means.
+pub(crate) const CHANGED: &str = "it was changed after it was written";
+
+/// An error unless every file of a directory has the checksum that it was written with.
+pub(crate) fn verify_files(files: &BTreeMap<String, Checksum>, directory: &Path) -> Result<()> {
+    files.iter().try_for_each(|(name, checksum)| checksum.verify(&directory.join(name)))
 }
 
 /// 128 bits, written as 32 hexadecimal digits.
@@ -34,9 +43,9 @@ impl Checksum {
     }
 
     /// An error unless the file at `path` is the one that had this checksum when it was written.
-    pub fn verify(self, path: &Path) -> Result<()> {
+    fn verify(self, path: &Path) -> Result<()> {
         let mut file = File::open(path).map_err(Error::io(path))?;
-        let (mut hasher, mut block) = (Hasher::new(), vec![0; 1 << 20]);
+        let (mut hasher, mut block) = (XxHash3_128::new(), vec![0; 1 << 20]);
         loop {
             match file.read(&mut block) {
                 Ok(0) => break,
@@ -45,16 +54,10 @@ impl Checksum {
                 Err(error) => return Err(Error::io(path)(error)),
             }
         }
-        let found = hasher.finish();
-        match found == self {
-            true => Ok(()),
-            false => {
-                let why = format!(
-                    "the checksum is {found}, expected {self}: it was changed after it was written"
-                );
-                Err(Error::invalid(path.display().to_string(), why))
-            }
-        }
+        let found = Checksum::from(hasher);
+        let file = path.display();
+        ensure!(found == self, file, "the checksum is {found}, expected {self}: {CHANGED}");
+        Ok(())
     }
 }
 
@@ -64,21 +67,13 @@ impl fmt::Display for Checksum {
     }
 }
 
-impl FromStr for Checksum {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Checksum, String> {
-        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits);
-        number.map(Checksum).ok_or_else(|| format!("{text:?}, expected 32 hexadecimal digits"))
-    }
-}
-
 impl TryFrom<String> for Checksum {
     type Error = String;
 
     fn try_from(text: String) -> std::result::Result<Checksum, String> {
-        text.parse()
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(&text, 16).ok().filter(|_| digits);
+        number.map(Checksum).ok_or_else(|| format!("{text:?}, expected 32 hexadecimal digits"))
     }
 }
 
@@ -88,20 +83,9 @@ impl From<Checksum> for String {
     }
 }
 
-/// The checksum of bytes that come in chunks.
-pub(crate) struct Hasher(XxHash3_128);
-
-impl Hasher {
-    pub fn new() -> Hasher {
-        Hasher(XxHash3_128::new())
-    }
-
-    pub fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    pub fn finish(&self) -> Checksum {
-        Checksum(self.0.finish_128())
+impl From<XxHash3_128> for Checksum {
+    fn from(hasher: XxHash3_128) -> Checksum {
+        Checksum(hasher.finish_128())
     }
 }
 
@@ -114,18 +98,18 @@ mod tests {
         // xxhsum -H2 of no bytes and of "a"
         assert_eq!(Checksum::of(b"").to_string(), "99aa06d3014798d86001c324468d497f");
         assert_eq!(Checksum::of(b"a").to_string(), "a96faf705af16834e6c632b61e964e1f");
-        let mut hasher = Hasher::new();
+        let mut hasher = XxHash3_128::new();
         (0..1000).for_each(|i| hasher.write(&[i as u8; 7]));
         let whole: Vec<u8> = (0..1000).flat_map(|i| [i as u8; 7]).collect();
-        assert_eq!(hasher.finish(), Checksum::of(&whole), "in chunks or at once");
+        assert_eq!(Checksum::from(hasher), Checksum::of(&whole), "in chunks or at once");
     }
 
     #[test]
     fn checksums_are_read_as_written() {
         let checksum = Checksum::of(b"taipan");
-        assert_eq!(checksum.to_string().parse(), Ok(checksum));
+        assert_eq!(Checksum::try_from(checksum.to_string()), Ok(checksum));
         for wrong in ["", "12", "+9aa06d3014798d86001c324468d497f", &"g".repeat(32)] {
-            assert!(wrong.parse::<Checksum>().is_err(), "{wrong:?}");
+            assert!(Checksum::try_from(wrong.to_owned()).is_err(), "{wrong:?}");
         }
     }
 }

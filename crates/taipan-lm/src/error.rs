@@ -4,8 +4,6 @@ use std::fmt::{Debug, Display};
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 
-use crate::ConfigError;
-
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -16,9 +14,6 @@ pub enum Error {
     /// An operation on tensors failed.
     #[error(transparent)]
     Tensor(#[from] taipan::Error),
-    /// A `config.json` that describes no model.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// A hyper-parameter with a value that it cannot have.
     #[error(transparent)]
     Value(#[from] InvalidValue),
@@ -42,19 +37,17 @@ pub enum Error {
 
 impl Error {
     /// [`Error::Invalid`] of a file, a setting or a function.
-    pub fn invalid(subject: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Invalid { subject: subject.into(), why: why.into() }
+    pub fn invalid(subject: impl Display, why: impl Display) -> Error {
+        Error::Invalid { subject: subject.to_string(), why: why.to_string() }
     }
 
     /// The same, with what to do about it.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn with_advice(self, advice: &str) -> Error {
         match self {
-            Error::Invalid { subject, why } => {
-                Error::Invalid { subject, why: format!("{why}; {advice}") }
-            }
+            Error::Invalid { subject, why } => Error::invalid(subject, format!("{why}; {advice}")),
             Error::Io { path, source } => {
-                Error::invalid(path.display().to_string(), format!("{source}; {advice}"))
+                Error::invalid(path.display(), format!("{source}; {advice}"))
             }
             other => other,
         }
@@ -65,6 +58,16 @@ impl Error {
         move |source| Error::Io { path: path.to_owned(), source }
     }
 }
+
+/// Return [`Error::invalid`] of a subject and a formatted reason unless a condition holds.
+macro_rules! ensure {
+    ($holds:expr, $subject:expr, $($why:tt)+) => {
+        if !$holds {
+            return Err(crate::Error::invalid(&$subject, format!($($why)+)));
+        }
+    };
+}
+pub(crate) use ensure;
 
 /// A field of a [`Config`](crate::Config) or a `Recipe` with a value that it cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -26,6 +26,8 @@ mod free_memory;
 #[cfg(not(target_family = "wasm"))]
 mod memory;
 mod model;
+#[cfg(not(target_family = "wasm"))]
+mod mounts;
 mod preset;
 #[cfg(not(target_family = "wasm"))]
 mod pretrained;
@@ -37,23 +39,20 @@ mod tokenizer;
 #[cfg(not(target_family = "wasm"))]
 mod train;
 
-#[cfg(not(target_family = "wasm"))]
-pub use atomic::{is_unfinished, remove_unfinished, write_file};
 pub use batch::{Batch, IGNORE};
-#[cfg(not(target_family = "wasm"))]
-pub use checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint};
-#[cfg(not(target_family = "wasm"))]
-pub use checksum::checksum;
-pub use config::{Config, ConfigError};
+pub use config::Config;
 pub use error::{Error, InvalidValue, Result};
-#[cfg(not(target_family = "wasm"))]
-pub use free_memory::free_memory;
-#[cfg(not(target_family = "wasm"))]
-pub use memory::Memory;
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
-#[cfg(not(target_family = "wasm"))]
-pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 #[cfg(not(target_family = "wasm"))]
-pub use train::{SaveReport, StepReport, Trainer};
+pub use {
+    atomic::{is_unfinished, remove_unfinished, write_file},
+    checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint},
+    checksum::checksum,
+    free_memory::free_memory,
+    memory::Memory,
+    mounts::local_locks,
+    recipe::Recipe,
+    train::{SaveReport, StepReport, Trainer},
+};

@@ -50,22 +50,24 @@ impl Preset {
         Preset::B2_8,
     ];
 
-    /// The name, the width of the residual stream and the number of layers.
-    fn size(self) -> (&'static str, usize, usize) {
+    /// The name; width and layers of the model; of its recipe the sequences per batch, tokens per
+    /// sequence and batches per step, the peak learning rate and the steps. The learning rates of
+    /// the published sizes are those of the paper's table 12: five times GPT-3's.
+    fn row(self) -> (&'static str, [usize; 2], [usize; 3], f64, u64) {
         match self {
-            Preset::Tiny => ("tiny", 128, 4),
-            Preset::Small => ("small", 384, 8),
-            Preset::M130 => ("130m", 768, 24),
-            Preset::M370 => ("370m", 1024, 48),
-            Preset::M790 => ("790m", 1536, 48),
-            Preset::B1_4 => ("1.4b", 2048, 48),
-            Preset::B2_8 => ("2.8b", 2560, 64),
+            Preset::Tiny => ("tiny", [128, 4], [8, 256, 1], 3e-3, 1000),
+            Preset::Small => ("small", [384, 8], [16, 512, 1], 2e-3, 4000),
+            Preset::M130 => ("130m", [768, 24], [8, 1024, 4], 3e-3, 20_000),
+            Preset::M370 => ("370m", [1024, 48], [4, 2048, 8], 1.5e-3, 20_000),
+            Preset::M790 => ("790m", [1536, 48], [4, 2048, 8], 1.25e-3, 20_000),
+            Preset::B1_4 => ("1.4b", [2048, 48], [4, 2048, 8], 1e-3, 20_000),
+            Preset::B2_8 => ("2.8b", [2560, 64], [4, 2048, 8], 8e-4, 20_000),
         }
     }
 
     /// The shape of the model, for a vocabulary of this size.
     pub fn config(self, vocab_size: usize) -> Config {
-        let (_, hidden_size, num_hidden_layers) = self.size();
+        let (_, [hidden_size, num_hidden_layers], ..) = self.row();
         Config {
             vocab_size,
             hidden_size,
@@ -74,28 +76,16 @@ impl Preset {
             ..Config::default()
         }
     }
-}
 
-/// How such a model is trained.
-#[cfg(not(target_family = "wasm"))]
-impl Preset {
-    /// A recipe that suits the size. The learning rates of the published sizes are those of the
-    /// paper's table 12: five times GPT-3's.
+    /// A recipe that suits the size.
     ///
     /// ```
     /// let recipe = taipan_lm::Preset::M130.recipe();
     /// assert_eq!((recipe.schedule.peak, recipe.tokens()), (3e-3, 32768));
     /// ```
+    #[cfg(not(target_family = "wasm"))]
     pub fn recipe(self) -> Recipe {
-        let (batch_size, block_size, grad_accum, peak, total) = match self {
-            Preset::Tiny => (8, 256, 1, 3e-3, 1000),
-            Preset::Small => (16, 512, 1, 2e-3, 4000),
-            Preset::M130 => (8, 1024, 4, 3e-3, 20_000),
-            Preset::M370 => (4, 2048, 8, 1.5e-3, 20_000),
-            Preset::M790 => (4, 2048, 8, 1.25e-3, 20_000),
-            Preset::B1_4 => (4, 2048, 8, 1e-3, 20_000),
-            Preset::B2_8 => (4, 2048, 8, 8e-4, 20_000),
-        };
+        let (_, _, [batch_size, block_size, grad_accum], peak, total) = self.row();
         let (min, warmup, curve) = (peak / 10.0, total / 20, Curve::Cosine);
         let schedule = Schedule { peak, min, warmup, total, curve };
         Recipe { batch_size, block_size, grad_accum, schedule, ..Recipe::default() }
@@ -104,7 +94,7 @@ impl Preset {
 
 impl fmt::Display for Preset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.size().0)
+        f.write_str(self.row().0)
     }
 }
 

@@ -14,8 +14,9 @@ use serde_json::json;
 use taipan::{DType, Device};
 
 use crate::atomic::{Output, replace_file};
+use crate::error::ensure;
 use crate::safetensors::{Safetensors, Stored, write};
-use crate::{Config, Error, Mamba, Result, Tokenizer};
+use crate::{Config, Error, Mamba, Parameter, Result, Tokenizer};
 
 const MODEL: &str = "model.safetensors";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
@@ -39,39 +40,37 @@ impl Mamba {
         let directory = directory.as_ref();
         let config = Config::from_file(directory.join("config.json"))?;
         let files = open(directory)?;
-        let invalid = |why: String| Error::invalid(directory.display().to_string(), why);
+        let model = directory.display();
         let mut tensors = BTreeMap::new();
         for file in &files {
             for name in file.names() {
                 let known = if name == ORIGINAL_EMBEDDINGS { EMBEDDINGS } else { name };
-                if tensors.insert(known, file.view(name)?).is_some() {
-                    return Err(invalid(format!("{known} is there twice")));
-                }
+                let is_new = tensors.insert(known, file.view(name)?).is_none();
+                ensure!(is_new, model, "{known} is there twice");
             }
         }
         let find = |name: &str| {
             let view = tensors.get(name).copied();
-            view.ok_or_else(|| invalid(format!("{name} is missing")))
+            view.ok_or_else(|| Error::invalid(&model, format!("{name} is missing")))
         };
         let embeddings = find(EMBEDDINGS)?;
         let mut unknown: BTreeSet<&str> = tensors.keys().copied().collect();
         let dtype = dtype.unwrap_or(embeddings.dtype);
-        let model = Mamba::load(&config, dtype, device, |name, shape| {
+        let loaded = Mamba::load(&config, dtype, device, |name, shape| {
             let view = find(name)?;
-            if view.shape != shape || !view.dtype.is_float() {
-                let found = format!("{name} is {:?} in {}", view.shape, view.dtype);
-                return Err(invalid(format!("{found}, expected {shape:?} in a float")));
-            }
+            let (fits, found) = (view.shape == shape && view.dtype.is_float(), view.shape);
+            let found = format!("{name} is {found:?} in {}", view.dtype);
+            ensure!(fits, model, "{found}, expected {shape:?} in a float");
             unknown.remove(name);
             view.tensor()
         })?;
-        if config.tie_word_embeddings && unknown.remove(HEAD) && find(HEAD)? != embeddings {
-            return Err(invalid(format!("{HEAD} is not {EMBEDDINGS}, to which it is tied")));
+        let has_head = config.tie_word_embeddings && unknown.remove(HEAD);
+        let fits = !has_head || find(HEAD)? == embeddings;
+        ensure!(fits, model, "{HEAD} is not {EMBEDDINGS}, to which it is tied");
+        if let Some(name) = unknown.first() {
+            return Err(Error::invalid(model, format!("{name} is not a tensor of the model")));
         }
-        match unknown.first() {
-            None => Ok(model),
-            Some(name) => Err(invalid(format!("{name} is not a tensor of the model"))),
-        }
+        Ok(loaded)
     }
 
     /// Write the model and its tokenizer as a directory that Hugging Face's library loads. Each
@@ -149,22 +148,14 @@ pub(crate) fn write_files(
 
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one
 /// tensor.
-fn stored(model: &Mamba) -> Vec<Stored<'_>> {
-    let mut tensors: Vec<Stored> = Vec::new();
-    for parameter in model.parameters() {
-        match tensors.last_mut().filter(|last| last.name == parameter.stored) {
-            Some(last) => {
-                last.shape[0] += parameter.stored_shape[0];
-                last.tensors.push(&parameter.tensor);
-            }
-            None => tensors.push(Stored {
-                name: parameter.stored.clone(),
-                shape: parameter.stored_shape.clone(),
-                tensors: vec![&parameter.tensor],
-            }),
-        }
-    }
-    tensors
+fn stored<'a>(model: &'a Mamba) -> Vec<Stored<'a>> {
+    let stored = |slices: &[&'a Parameter]| {
+        let mut shape = slices[0].stored_shape.clone();
+        shape[0] = slices.iter().map(|slice| slice.stored_shape[0]).sum();
+        let tensors = slices.iter().map(|slice| &slice.tensor).collect();
+        Stored { name: slices[0].stored.clone(), shape, tensors }
+    };
+    model.parameters().chunk_by(|a, b| a.stored == b.stored).map(stored).collect()
 }
 
 impl Output {
@@ -187,18 +178,16 @@ fn open(directory: &Path) -> Result<Vec<Safetensors<Mmap>>> {
         return Ok(vec![Safetensors::open(&single)?]);
     }
     let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-    let invalid = |why: String| Error::invalid(path.display().to_string(), why);
-    let index: Index = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    let index: Index =
+        serde_json::from_str(&text).map_err(|error| Error::invalid(path.display(), error))?;
     let mut files = BTreeMap::new();
-    for name in names {
-        if Path::new(name).file_name() != Some(name.as_ref()) {
-            return Err(invalid(format!("{name:?} found, expected a file beside it")));
+    for (tensor, name) in &index.weight_map {
+        let is_beside = Path::new(name).file_name() == Some(name.as_ref());
+        ensure!(is_beside, path.display(), "{name:?} found, expected a file beside it");
+        if !files.contains_key(name) {
+            files.insert(name, Safetensors::open(&directory.join(name))?);
         }
-        files.insert(name, Safetensors::open(&directory.join(name))?);
-    }
-    for (tensor, file) in &index.weight_map {
-        files[file].view(tensor)?;
+        files[name].view(tensor)?;
     }
     Ok(files.into_values().collect())
 }

@@ -3,9 +3,11 @@
 use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Activations, Error, InvalidValue, Parameter, Result, Role};
+use crate::error::ensure;
+use crate::{Activations, Error, InvalidValue, Parameter, Result};
 
 /// Its name in errors.
 const OWNER: &str = "recipe";
@@ -46,7 +48,6 @@ pub struct Recipe {
     /// Patterns of names of parameters that are not trained; `*` matches anything.
     pub freeze: Vec<String>,
     /// What layers save for backward: a trade of memory for time, never the result.
-    #[serde(with = "ActivationsNames")]
     pub activations: Activations,
 }
 
@@ -67,14 +68,6 @@ enum CurveNames {
     Constant,
     Cosine,
     StableDecay { decay: u64 },
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Activations", rename_all = "snake_case")]
-enum ActivationsNames {
-    #[serde(rename = "kept")]
-    Saved,
-    Recomputed,
 }
 
 /// What the paper trains with, for a short run.
@@ -130,36 +123,31 @@ impl Recipe {
             .map_or(Ok(()), |norm| InvalidValue::check(OWNER, "grad_clip", norm, positive))
     }
 
-    /// An error unless a run of this recipe can be continued with `other`: only the length of the
-    /// schedule and the activations may differ.
-    pub(crate) fn check_continuation(&self, other: &Recipe) -> Result<()> {
+    /// This recipe with what `other` may change when a run is resumed: the length of the schedule,
+    /// and the activations.
+    pub fn continued(&self, other: &Recipe) -> Recipe {
         let curve = match (self.schedule.curve, other.schedule.curve) {
-            (Curve::StableDecay { .. }, Curve::StableDecay { decay }) => {
-                Curve::StableDecay { decay }
-            }
+            (Curve::StableDecay { .. }, curve @ Curve::StableDecay { .. }) => curve,
             (curve, _) => curve,
         };
-        let continued = Recipe {
+        Recipe {
             schedule: Schedule { total: other.schedule.total, curve, ..self.schedule },
             activations: other.activations,
             ..self.clone()
-        };
-        let [before, after] =
-            [&continued, other].map(|recipe| match serde_json::to_value(recipe) {
-                Ok(serde_json::Value::Object(settings)) => settings,
-                _ => unreachable!("a struct of numbers and strings is a map"),
-            });
-        match before.iter().find(|(name, value)| after[*name] != **value) {
-            None => Ok(()),
-            Some((name, value)) => {
-                let why = format!(
-                    "{name} is {}, but the run began with {value}; when it is resumed, only the \
-                     length of the schedule and activations may change",
-                    after[name]
-                );
-                Err(Error::invalid(OWNER, why))
-            }
         }
+    }
+
+    /// An error unless a run of this recipe can be [continued](Recipe::continued) with `other`.
+    pub(crate) fn check_continuation(&self, other: &Recipe) -> Result<()> {
+        let [before, after] = [&self.continued(other), other]
+            .map(|recipe| serde_json::to_value(recipe).expect("numbers and strings"));
+        let differs = |(name, value): &(&String, &Value)| after[*name] != **value;
+        let Some((name, value)) = before.as_object().into_iter().flatten().find(differs) else {
+            return Ok(());
+        };
+        let why = format!("{name} is {}, but the run began with {value}", after[name]);
+        let only = "when it is resumed, only the length of the schedule and activations may change";
+        Err(Error::invalid(OWNER, format!("{why}; {only}")))
     }
 
     /// Whether a parameter is not trained.
@@ -169,26 +157,14 @@ impl Recipe {
 
     /// An error unless every pattern of `freeze` matches a parameter.
     pub(crate) fn check_freeze(&self, parameters: &[&Parameter]) -> Result<()> {
-        let matches_none = |pattern: &&String| {
-            !parameters.iter().any(|parameter| matches_parameter(pattern, parameter))
-        };
-        match self.freeze.iter().find(matches_none) {
-            None => Ok(()),
-            Some(pattern) => {
-                let (first, last) = (parameters.first(), parameters.last());
-                let names: Vec<_> = first.into_iter().chain(last).map(|p| &*p.name).collect();
-                let why = format!(
-                    "freeze has {pattern:?}, which matches no parameter, expected names like {}",
-                    names.join(" or ")
-                );
-                Err(Error::invalid(OWNER, why))
-            }
+        let names: Vec<_> =
+            parameters.first().into_iter().chain(parameters.last()).map(|p| &*p.name).collect();
+        for pattern in &self.freeze {
+            let matches = parameters.iter().any(|p| matches_parameter(pattern, p));
+            let found = format!("freeze has {pattern:?}, which matches no parameter");
+            ensure!(matches, OWNER, "{found}, expected names like {}", names.join(" or "));
         }
-    }
-
-    /// The weight decay of a parameter.
-    pub(crate) fn decay_of(&self, parameter: &Parameter) -> f64 {
-        if parameter.role == Role::Matrix { self.weight_decay } else { 0.0 }
+        Ok(())
     }
 }
 
@@ -229,40 +205,36 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused_by_name() {
-        let error = |change: fn(&mut Recipe)| {
-            let mut recipe = Recipe::default();
-            change(&mut recipe);
-            recipe.check().unwrap_err().to_string()
-        };
         Recipe::default().check().unwrap();
-        for (found, expected) in [
-            (error(|r| r.block_size = 0), "block_size is 0, expected 1 or more"),
-            (error(|r| r.grad_accum = 0), "grad_accum is 0, expected 1 or more"),
+        type Change = fn(&mut Recipe);
+        let cases: [(Change, &str); 13] = [
+            (|r| r.block_size = 0, "block_size is 0, expected 1 or more"),
+            (|r| r.grad_accum = 0, "grad_accum is 0, expected 1 or more"),
             (
-                error(|r| r.schedule.peak = f64::NAN),
+                |r| r.schedule.peak = f64::NAN,
                 "schedule.peak is NaN, expected above 0 and below inf",
             ),
-            (error(|r| r.schedule.min = 1.0), "schedule.min is 1, expected 0 to 0.002"),
-            (error(|r| r.schedule.total = 0), "schedule.total is 0, expected 1 to 1099511627776"),
-            (error(|r| r.schedule.warmup = 1001), "schedule.warmup is 1001, expected 0 to 1000"),
+            (|r| r.schedule.min = 1.0, "schedule.min is 1, expected 0 to 0.002"),
+            (|r| r.schedule.total = 0, "schedule.total is 0, expected 1 to 1099511627776"),
+            (|r| r.schedule.warmup = 1001, "schedule.warmup is 1001, expected 0 to 1000"),
             (
-                error(|r| r.schedule.curve = Curve::StableDecay { decay: 1001 }),
+                |r| r.schedule.curve = Curve::StableDecay { decay: 1001 },
                 "schedule.decay is 1001, expected 0 to 950",
             ),
+            (|r| r.weight_decay = -0.1, "weight_decay is -0.1, expected at least 0 and below inf"),
+            (|r| r.beta1 = 1.0, "beta1 is 1, expected at least 0 and below 1"),
+            (|r| r.beta2 = -0.5, "beta2 is -0.5, expected at least 0 and below 1"),
+            (|r| r.eps = 0.0, "eps is 0, expected above 0 and below inf"),
+            (|r| r.grad_clip = Some(0.0), "grad_clip is 0, expected above 0 and below inf"),
             (
-                error(|r| r.weight_decay = -0.1),
-                "weight_decay is -0.1, expected at least 0 and below inf",
-            ),
-            (error(|r| r.beta1 = 1.0), "beta1 is 1, expected at least 0 and below 1"),
-            (error(|r| r.beta2 = -0.5), "beta2 is -0.5, expected at least 0 and below 1"),
-            (error(|r| r.eps = 0.0), "eps is 0, expected above 0 and below inf"),
-            (error(|r| r.grad_clip = Some(0.0)), "grad_clip is 0, expected above 0 and below inf"),
-            (
-                error(|r| r.batch_size = 1 << 24),
+                |r| r.batch_size = 1 << 24,
                 "batch_size × block_size × grad_accum is 4294967296, expected 1 to 2147483648",
             ),
-        ] {
-            assert_eq!(found, format!("recipe: {expected}"));
+        ];
+        for (change, expected) in cases {
+            let mut recipe = Recipe::default();
+            change(&mut recipe);
+            assert_eq!(recipe.check().unwrap_err().to_string(), format!("recipe: {expected}"));
         }
     }
 

@@ -11,6 +11,7 @@
 //! comes twice, which that crate lets pass. Writing streams from the device, and gives the same
 //! bytes for the same tensors.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use taipan::{DType, Device, Element, Tensor};
 
+use crate::error::ensure;
 use crate::{Error, Result};
 
 /// The most a header may take, as in Hugging Face's library: a length beyond it is no length.
@@ -109,10 +111,8 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
     /// The tensors of a file's bytes; errors begin with `name`.
     pub fn parse(name: impl Into<String>, bytes: B) -> Result<Self> {
         let name = name.into();
-        match header(bytes.as_ref()) {
-            Ok((data, tensors)) => Ok(Safetensors { name, bytes, data, tensors }),
-            Err(why) => Err(Error::invalid(name, why)),
-        }
+        let (data, tensors) = header(&name, bytes.as_ref())?;
+        Ok(Safetensors { name, bytes, data, tensors })
     }
 
     /// The names of the tensors, sorted.
@@ -122,9 +122,8 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
 
     /// What is stored under a name. That there is nothing is an error.
     pub fn view(&self, name: &str) -> Result<View<'_>> {
-        let Some(info) = self.tensors.get(name) else {
-            return Err(Error::invalid(&self.name, format!("{name} is missing")));
-        };
+        let info = self.tensors.get(name);
+        let info = info.ok_or_else(|| Error::invalid(&self.name, format!("{name} is missing")))?;
         let (begin, end) = info.data_offsets;
         Ok(View {
             dtype: dtype(info.dtype).expect("checked with the header"),
@@ -137,13 +136,9 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
     /// is an error.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let view = self.view(name)?;
-        match view.shape == shape {
-            true => view.tensor(),
-            false => {
-                let why = format!("{name} is {:?}, expected {shape:?}", view.shape);
-                Err(Error::invalid(&self.name, why))
-            }
-        }
+        let found = view.shape;
+        ensure!(found == shape, self.name, "{name} is {found:?}, expected {shape:?}");
+        view.tensor()
     }
 }
 
@@ -182,13 +177,11 @@ impl View<'_> {
 }
 
 fn tensor<T: Element>(view: &View) -> taipan::Result<Tensor> {
-    match bytemuck::try_cast_slice(view.bytes) {
-        Ok(values) => Tensor::new::<T>(values, view.shape, &Device::Cpu),
-        Err(_) => {
-            let values = bytemuck::pod_collect_to_vec(view.bytes);
-            Tensor::new::<T>(&values, view.shape, &Device::Cpu)
-        }
-    }
+    let values = match bytemuck::try_cast_slice(view.bytes) {
+        Ok(values) => Cow::Borrowed(values),
+        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(view.bytes)),
+    };
+    Tensor::new::<T>(&values, view.shape, &Device::Cpu)
 }
 
 #[cfg(not(target_family = "wasm"))]
@@ -204,46 +197,38 @@ impl Safetensors<memmap2::Mmap> {
     }
 }
 
-/// Where the data begins, and the tensors in it; or what is wrong.
-fn header(bytes: &[u8]) -> std::result::Result<(usize, BTreeMap<String, TensorInfo>), String> {
+/// Where in the file `name` the data begins, and the tensors in it.
+fn header(name: &str, bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
-        return Err(format!("{} bytes found, expected a header's length in 8", bytes.len()));
+        let why = format!("{} bytes found, expected a header's length in 8", bytes.len());
+        return Err(Error::invalid(name, why));
     };
-    let length = u64::from_le_bytes(*length);
-    if length > MAX_HEADER || length > rest.len() as u64 {
-        let most = MAX_HEADER.min(rest.len() as u64);
-        return Err(format!("a header of {length} bytes, expected at most {most}"));
-    }
+    let (length, most) = (u64::from_le_bytes(*length), MAX_HEADER.min(rest.len() as u64));
+    ensure!(length <= most, name, "a header of {length} bytes, expected at most {most}");
     let (json, data) = rest.split_at(length as usize);
-    let header: std::result::Result<Header, _> = serde_json::from_slice(json);
-    let tensors = header.map_err(|error| format!("the header: {error}"))?.0;
-
-    for (name, info) in &tensors {
-        if dtype(info.dtype).is_none() {
-            return Err(format!("{name} is of type {}, which is not supported", info.dtype));
-        }
+    let Header(tensors) = serde_json::from_slice(json)
+        .map_err(|error| Error::invalid(name, format!("the header: {error}")))?;
+    for (tensor, TensorInfo { dtype, .. }) in &tensors {
+        let is_known = self::dtype(*dtype).is_some();
+        ensure!(is_known, name, "{tensor} is of type {dtype}, which is not supported");
     }
     let mut in_order: Vec<_> = tensors.clone().into_iter().collect();
     in_order.sort_by_key(|(_, info)| info.data_offsets);
-    let metadata = Metadata::new(None, in_order).map_err(|error| error.to_string())?;
+    let metadata = Metadata::new(None, in_order).map_err(|error| Error::invalid(name, error))?;
     let (found, expected) = (data.len(), metadata.data_len());
-    match found == expected {
-        true => Ok((8 + json.len(), tensors)),
-        false => Err(format!("{found} bytes of tensors found, expected {expected}")),
-    }
+    ensure!(found == expected, name, "{found} bytes of tensors found, expected {expected}");
+    Ok((8 + json.len(), tensors))
 }
 
-/// The types of tensors here.
-fn dtype(dtype: Dtype) -> Option<DType> {
-    match dtype {
-        Dtype::F16 => Some(DType::F16),
-        Dtype::BF16 => Some(DType::BF16),
-        Dtype::F32 => Some(DType::F32),
-        Dtype::F64 => Some(DType::F64),
-        Dtype::U32 => Some(DType::U32),
-        Dtype::I64 => Some(DType::I64),
-        _ => None,
-    }
+/// The type of tensors here with the name of one of the format.
+fn dtype(stored: Dtype) -> Option<DType> {
+    let known = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::U32, DType::I64];
+    known.into_iter().find(|dtype| name(*dtype) == stored.to_string())
+}
+
+/// The name of a type in the format.
+fn name(dtype: DType) -> String {
+    dtype.to_string().to_uppercase()
 }
 
 /// A tensor to write: several tensors may be concatenated to one.
@@ -262,16 +247,12 @@ impl Stored<'_> {
     fn layout(&self) -> Result<(DType, usize)> {
         let len: usize = self.tensors.iter().map(|tensor| tensor.len()).sum();
         let dtype = self.tensors.first().map_or(DType::F32, |tensor| tensor.dtype());
-        let fits = len == self.shape.iter().product::<usize>()
-            && self.tensors.iter().all(|tensor| tensor.dtype() == dtype);
-        match fits {
-            true => Ok((dtype, len * dtype.size())),
-            false => {
-                let found: Vec<_> = self.tensors.iter().map(|t| (t.shape(), t.dtype())).collect();
-                let why = format!("tensors {found:?}, expected one type and {:?}", self.shape);
-                Err(Error::invalid(&self.name, why))
-            }
-        }
+        let found: Vec<_> = self.tensors.iter().map(|t| (t.shape(), t.dtype())).collect();
+        let Stored { name, shape, .. } = self;
+        let fits = len == shape.iter().product::<usize>()
+            && found.iter().all(|(_, found)| *found == dtype);
+        ensure!(fits, name, "tensors {found:?}, expected one type and {shape:?}");
+        Ok((dtype, len * dtype.size()))
     }
 }
 
@@ -282,8 +263,8 @@ pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<
     let mut begin = 0;
     for tensor in tensors {
         let (dtype, size) = tensor.layout()?;
-        let (name, end) = (serde_json::Value::from(tensor.name.as_str()), begin + size);
-        let (dtype, shape) = (dtype.to_string().to_uppercase(), &tensor.shape);
+        let (dtype, shape, end) = (name(dtype), &tensor.shape, begin + size);
+        let name = serde_json::Value::from(tensor.name.as_str());
         header += &format!(
             r#",{name}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{end}]}}"#
         );

@@ -7,12 +7,13 @@ use taipan::optim::{AdamW, AdamWOptions, Group, LossScale};
 use taipan::{DType, Device, Tensor, no_grad};
 
 use crate::checkpoint::{
-    Checkpoint, Evaluation, OPTIMIZER, TrainerJson, checkpoints, prune, remove_temporary,
+    self, Evaluation, OPTIMIZER, TrainerJson, checkpoints, prune, remove_temporary,
 };
 use crate::data::{Dataset, Order};
+use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
-use crate::safetensors::{Safetensors, Stored};
-use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Tokenizer};
+use crate::safetensors::Safetensors;
+use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer};
 
 /// A run: a model, its training data, and the recipe.
 ///
@@ -108,10 +109,8 @@ impl Trainer {
         let known = model.config().vocab_size;
         for (name, size) in [("data", dataset.vocab_size()), ("tokenizer", tokenizer.vocab_size())]
         {
-            if size > known {
-                let why = format!("a vocabulary of {size}, expected at most the model's, {known}");
-                return Err(Error::invalid(name, why));
-            }
+            let why = format!("a vocabulary of {size}, expected at most the model's, {known}");
+            ensure!(size <= known, name, "{why}");
         }
         recipe.check_freeze(&model.parameters())?;
         let mut model = model.with_activations(recipe.activations);
@@ -120,29 +119,18 @@ impl Trainer {
                 parameter.tensor = parameter.tensor.detached();
             }
         }
-        let trained: Vec<(&Tensor, Group)> = model
-            .parameters()
-            .into_iter()
-            .filter(|parameter| parameter.is_tracked())
-            .map(|parameter| {
-                let weight_decay = recipe.decay_of(parameter);
-                (&parameter.tensor, Group { weight_decay, ..Group::default() })
-            })
-            .collect();
-        if trained.is_empty() {
-            let why = format!("freeze is {:?}, which leaves nothing to train", recipe.freeze);
-            return Err(Error::invalid("recipe", why));
+        let mut trained: Vec<(&Tensor, Group)> = Vec::new();
+        for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
+            let decays = parameter.role == Role::Matrix;
+            let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
+            trained.push((&parameter.tensor, Group { weight_decay, ..Group::default() }));
         }
-        let options = AdamWOptions {
-            beta1: recipe.beta1,
-            beta2: recipe.beta2,
-            eps: recipe.eps,
-            max_norm: recipe.grad_clip,
-            loss_scale: match model.dtype() {
-                DType::F16 => LossScale::dynamic(),
-                _ => LossScale::None,
-            },
-        };
+        let (some, freeze) = (!trained.is_empty(), &recipe.freeze);
+        ensure!(some, "recipe", "freeze is {freeze:?}, which leaves nothing to train");
+        let is_f16 = model.dtype() == DType::F16;
+        let loss_scale = if is_f16 { LossScale::dynamic() } else { LossScale::None };
+        let Recipe { beta1, beta2, eps, grad_clip: max_norm, .. } = recipe;
+        let options = AdamWOptions { beta1, beta2, eps, max_norm, loss_scale };
         let adamw = AdamW::new(options, &trained)?;
         Ok(Trainer {
             model,
@@ -174,23 +162,18 @@ impl Trainer {
         let mut all = checkpoints(run)?;
         let Some((_, path)) = all.pop() else {
             let why = "no checkpoint found, expected one to resume from";
-            return Err(Error::invalid(run.display().to_string(), why));
+            return Err(Error::invalid(run.display(), why));
         };
         let stored = TrainerJson::verify(&path).map_err(|error| {
-            let advice = match all.last() {
-                Some((_, before)) => {
-                    let (path, before) = (path.display(), before.display());
-                    format!("without the directory {path}, the run resumes from {before}")
-                }
-                None => "there is no earlier checkpoint".into(),
-            };
-            error.with_advice(&advice)
+            let none = "there is no earlier checkpoint".to_owned();
+            error.with_advice(&all.last().map_or(none, |(_, before)| {
+                let (path, before) = (path.display(), before.display());
+                format!("without the directory {path}, the run resumes from {before}")
+            }))
         })?;
         let (found, expected) = (dataset.fingerprint(), &stored.data);
-        if found != expected {
-            let why = format!("the fingerprint is {found}, but the run began with {expected}");
-            return Err(Error::invalid("data", why));
-        }
+        let why = format!("the fingerprint is {found}, but the run began with {expected}");
+        ensure!(found == expected, "data", "{why}");
         let mut recipe = stored.recipe.clone();
         change(&mut recipe);
         stored.recipe.check_continuation(&recipe)?;
@@ -198,14 +181,12 @@ impl Trainer {
         let model = Mamba::from_pretrained(&path, None, device)?;
         let tokenizer = Tokenizer::from_file(path.join(TOKENIZER))?;
         let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-        let file = Safetensors::open(&path.join(OPTIMIZER))?;
-        let state: Vec<(String, Tensor)> = file
-            .names()
-            .map(|name| Ok((name.to_owned(), file.view(name)?.tensor()?)))
-            .collect::<Result<_>>()?;
-        trainer.adamw.load_state(&state).map_err(|error| {
-            Error::invalid(path.join(OPTIMIZER).display().to_string(), error.to_string())
-        })?;
+        let optimizer = path.join(OPTIMIZER);
+        let file = Safetensors::open(&optimizer)?;
+        let tensors = file.names().map(|name| Ok((name.to_owned(), file.view(name)?.tensor()?)));
+        let state = tensors.collect::<Result<Vec<(String, Tensor)>>>()?;
+        let loaded = trainer.adamw.load_state(&state);
+        loaded.map_err(|error| Error::invalid(optimizer.display(), error))?;
         trainer.steps_done = stored.step;
         trainer.evaluation = stored.evaluation;
         trainer.checkpoint = Some(path);
@@ -224,13 +205,8 @@ impl Trainer {
         let (loss, grads) = self.gradients(&batches)?;
 
         let lr = self.recipe.schedule.lr(step);
-        let mut trained: Vec<&mut Tensor> = self
-            .model
-            .parameters_mut()
-            .into_iter()
-            .filter(|parameter| parameter.is_tracked())
-            .map(|parameter| &mut parameter.tensor)
-            .collect();
+        let parameters = self.model.parameters_mut().into_iter().filter(|p| p.is_tracked());
+        let mut trained: Vec<&mut Tensor> = parameters.map(|p| &mut p.tensor).collect();
         self.adamw.step(lr, &mut trained, &grads)?;
         self.steps_done += 1;
         self.evaluation = None;
@@ -239,12 +215,9 @@ impl Trainer {
         let status = self.adamw.status().await?;
         // With a loss scale below 1 it is not the gradients that are too large for f16.
         let may_recover = self.model.dtype() == DType::F16 && status.loss_scale >= 1.0;
-        if !loss.is_finite() && !may_recover {
-            return Err(Error::invalid(
-                format!("step {}", self.steps_done),
-                format!("the loss is {loss}, expected a finite number"),
-            ));
-        }
+        let step = format!("step {}", self.steps_done);
+        let fine = loss.is_finite() || may_recover;
+        ensure!(fine, step, "the loss is {loss}, expected a finite number");
         Ok(StepReport {
             step: self.steps_done,
             loss,
@@ -293,17 +266,11 @@ impl Trainer {
                 bytes += length;
             }
         }
-        if count == 0 {
-            return Err(Error::invalid("evaluate", "no held-out tokens, expected some"));
-        }
-        if !nats.is_finite() {
-            let why = format!("the loss is {}, expected a finite number", nats / count as f64);
-            return Err(Error::invalid("evaluate", why));
-        }
-        let evaluation = Evaluation {
-            loss: nats / count as f64,
-            bits_per_byte: (bytes > 0).then(|| nats / (std::f64::consts::LN_2 * bytes as f64)),
-        };
+        ensure!(count > 0, "evaluate", "no held-out tokens, expected some");
+        let loss = nats / count as f64;
+        ensure!(nats.is_finite(), "evaluate", "the loss is {loss}, expected a finite number");
+        let bits_per_byte = (bytes > 0).then(|| nats / (std::f64::consts::LN_2 * bytes as f64));
+        let evaluation = Evaluation { loss, bits_per_byte };
         self.evaluation = Some(evaluation);
         Ok(evaluation)
     }
@@ -314,35 +281,24 @@ impl Trainer {
     ///
     /// A step that was saved before is not written again, except for an evaluation since then.
     pub fn save(&mut self, run: &Path, keep: usize) -> Result<SaveReport> {
-        if keep == 0 {
-            return Err(Error::invalid("keep", "0 found, expected 1 or more checkpoints"));
-        }
+        ensure!(keep > 0, "keep", "0 found, expected 1 or more checkpoints");
         let mut problems: Vec<Error> = remove_temporary(run).err().into_iter().collect();
-        let state = self.adamw.state();
-        let state: Vec<Stored> = state
-            .iter()
-            .map(|(name, tensor)| Stored {
-                name: name.clone(),
-                shape: tensor.shape().to_vec(),
-                tensors: vec![tensor],
-            })
-            .collect();
-        let fingerprint = self.dataset.fingerprint();
-        let mut trainer_json = TrainerJson::new(&self.recipe, self.steps_done, fingerprint);
-        trainer_json.evaluation = self.evaluation;
-        trainer_json.notes = self.notes.clone();
-        let (model, tokenizer) = (&self.model, &self.tokenizer);
-        let checkpoint = Checkpoint { trainer_json, model, tokenizer, optimizer: &state };
-        let path = checkpoint.path(run);
-        match self.checkpoint.as_ref() == Some(&path) && path.exists() {
-            true => checkpoint.rewrite_trainer_json(run)?,
-            false => checkpoint.write(run)?,
+        let trainer_json = TrainerJson {
+            step: self.steps_done,
+            data: self.dataset.fingerprint().into(),
+            evaluation: self.evaluation,
+            recipe: self.recipe.clone(),
+            notes: self.notes.clone(),
+            ..TrainerJson::default()
+        };
+        let path = run.join(checkpoint::name(self.steps_done));
+        if self.checkpoint.as_ref() == Some(&path) && path.exists() {
+            trainer_json.rewrite(&path)?;
+        } else {
+            trainer_json.write(&path, &self.model, &self.tokenizer, &self.adamw.state())?;
         }
         self.checkpoint = Some(path.clone());
-        match prune(run, keep) {
-            Ok(errors) => problems.extend(errors),
-            Err(error) => problems.push(error),
-        }
+        problems.extend(prune(run, keep).unwrap_or_else(|error| vec![error]));
         Ok(SaveReport { checkpoint: path, problems })
     }
 

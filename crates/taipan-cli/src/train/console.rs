@@ -15,8 +15,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Standard output, written by a thread of its own.
 pub struct Console {
-    texts: Option<SyncSender<String>>,
-    writer: Option<JoinHandle<()>>,
+    /// The queue, and the thread that writes what is in it.
+    writer: Option<(SyncSender<String>, JoinHandle<()>)>,
     /// The first failure, until it is taken.
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -27,12 +27,12 @@ impl Console {
         let failure = Arc::new(Mutex::new(None));
         let shared = failure.clone();
         let writer = std::thread::spawn(move || write_all(&queued, &shared));
-        Console { texts: Some(texts), writer: Some(writer), failure }
+        Console { writer: Some((texts, writer)), failure }
     }
 
     /// Print a text, or drop it if the queue is full.
     pub fn try_print(&self, text: String) {
-        if let Some(texts) = &self.texts
+        if let Some((texts, _)) = &self.writer
             && texts.try_send(text).is_err()
         {
             record(&self.failure, "nobody reads it");
@@ -41,7 +41,7 @@ impl Console {
 
     /// Print a text, and wait while the queue is full.
     pub fn print(&self, text: &str) {
-        if let Some(texts) = &self.texts
+        if let Some((texts, _)) = &self.writer
             && texts.send(text.to_owned()).is_err()
         {
             record(&self.failure, "its thread has ended");
@@ -57,8 +57,8 @@ impl Console {
 impl Drop for Console {
     /// Wait until everything is written, so that an error message comes after it.
     fn drop(&mut self) {
-        self.texts = None;
-        if let Some(writer) = self.writer.take() {
+        if let Some((texts, writer)) = self.writer.take() {
+            drop(texts);
             let _ = writer.join();
         }
     }

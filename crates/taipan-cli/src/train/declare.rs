@@ -17,6 +17,11 @@
 /// This makes `Flags`, what the user specified; `Settings`, all of it resolved; and `SETTINGS`,
 /// their names and scopes.
 macro_rules! settings {
+    // A setting without a default is an `Option`.
+    (@type $type:ty) => { Option<$type> };
+    (@type $type:ty = $default:expr) => { $type };
+    (@value $flag:expr) => { $flag };
+    (@value $flag:expr, $default:expr) => { $flag.unwrap_or_else(|| $default) };
     (
         defaults($($given:ident: $given_type:ty),*);
         $($heading:literal {$(
@@ -55,7 +60,7 @@ macro_rules! settings {
         pub struct Settings {
             $($(
                 $(#[doc = $doc])+
-                pub $name: resolved_type!($type $(= $default)?),
+                pub $name: settings!(@type $type $(= $default)?),
             )+)+
         }
 
@@ -72,7 +77,7 @@ macro_rules! settings {
         impl Settings {
             /// The flags and, where they are not given, the defaults.
             fn resolve(flags: Flags $(, $given: &$given_type)*) -> Settings {
-                $($(let $name = resolved!(flags.$name $(, $default)?);)+)+
+                $($(let $name = settings!(@value flags.$name $(, $default)?);)+)+
                 Settings { $($($name),+),+ }
             }
 
@@ -87,20 +92,4 @@ macro_rules! settings {
     };
 }
 
-/// The type of a setting: one without a default is an `Option`.
-macro_rules! resolved_type {
-    ($type:ty) => { Option<$type> };
-    ($type:ty = $default:expr) => { $type };
-}
-
-/// Its value.
-macro_rules! resolved {
-    ($flag:expr) => {
-        $flag
-    };
-    ($flag:expr, $default:expr) => {
-        $flag.unwrap_or_else(|| $default)
-    };
-}
-
-pub(super) use {resolved, resolved_type, settings};
+pub(super) use settings;

@@ -49,20 +49,12 @@ impl Lock {
     /// An error if the directory is no longer the one that was locked: it was removed, moved or
     /// replaced.
     pub fn check(&self) -> Result<(), Failure> {
-        match self.is_ours() {
-            true => Ok(()),
-            false => {
-                let directory = self.directory.display();
-                let why = "was removed, moved or replaced while the run was at work in it";
-                Err(format!("{directory}: {why}; nothing more is written there").into())
-            }
+        if self.is_ours() {
+            return Ok(());
         }
-    }
-
-    /// Remove the file of a run that could not begin.
-    pub fn remove(self) {
-        // It is no harm if it stays.
-        let _ = fs::remove_file(self.directory.join(FILE));
+        let directory = self.directory.display();
+        let why = "was removed, moved or replaced while the run was at work in it";
+        Err(format!("{directory}: {why}; nothing more is written there").into())
     }
 
     #[cfg(unix)]
@@ -82,43 +74,11 @@ impl Lock {
 
 /// A warning about the locks of a directory's file system: some network file systems are mounted so
 /// that a lock is seen on one machine only.
-#[cfg(target_os = "linux")]
 pub fn warning(directory: &Path) -> Option<String> {
     let directory = directory.canonicalize().ok()?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let kind = local_locks(&mounts, &directory)?;
+    let kind = taipan_lm::local_locks(&directory)?;
     let (directory, why) = (directory.display(), "does not share its locks with other machines");
     Some(format!("{directory} is on {kind}, which {why}: run one taipan train at a time in it"))
-}
-
-/// Elsewhere it is unknown.
-#[cfg(not(target_os = "linux"))]
-pub fn warning(_: &Path) -> Option<String> {
-    None
-}
-
-/// The kind of file system, if its locks hold on this machine alone though others can write to it.
-/// A line is `36 35 0:32 / /mnt rw - nfs4 server:/export rw,local_lock=none`.
-#[cfg(any(test, target_os = "linux"))]
-fn local_locks(mounts: &str, directory: &Path) -> Option<String> {
-    let parsed = mounts.lines().filter_map(|line| {
-        let (before, behind) = line.split_once(" - ")?;
-        // A space in a path is written as its octal number.
-        let point = PathBuf::from(before.split(' ').nth(4)?.replace("\\040", " "));
-        let mut behind = behind.split(' ');
-        Some((point, behind.next()?, behind.nth(1)?))
-    });
-    let around = parsed.filter(|(point, ..)| directory.starts_with(point));
-    // Of two at one mount point the later one is seen.
-    let (_, kind, options) = around.max_by_key(|(point, ..)| point.components().count())?;
-    let has = |wanted: &[&str]| options.split(',').any(|option| wanted.contains(&option));
-    let local = match kind {
-        "nfs" | "nfs4" => has(&["nolock", "local_lock=flock", "local_lock=all"]),
-        "cifs" | "smb3" => has(&["nobrl"]),
-        "9p" | "fuse.sshfs" | "vboxsf" => true,
-        _ => false,
-    };
-    local.then(|| kind.to_owned())
 }
 
 #[cfg(test)]
@@ -143,21 +103,5 @@ mod tests {
         assert!(Lock::claim(&directory, before).unwrap().is_none());
         Lock::take(&directory).unwrap().check().unwrap();
         fs::remove_dir_all(&directory).unwrap();
-    }
-
-    #[test]
-    fn local_locks_of_network_file_systems_are_known() {
-        let mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-            36 22 0:32 / /shared rw shared:1 - nfs4 server:/export rw,vers=4.2,local_lock=none\n\
-            37 22 0:33 / /old rw - nfs server:/old rw,vers=3,nolock,local_lock=all\n\
-            38 37 0:34 / /old/inner rw - ext4 /dev/sdb1 rw\n\
-            39 22 0:35 / /a\\040b rw - fuse.sshfs host: rw\n";
-        let kind = |path: &str| local_locks(mounts, Path::new(path));
-        assert_eq!(kind("/home/run"), None);
-        assert_eq!(kind("/shared/run"), None);
-        assert_eq!(kind("/old/run").as_deref(), Some("nfs"));
-        assert_eq!(kind("/older/run"), None);
-        assert_eq!(kind("/old/inner/run"), None);
-        assert_eq!(kind("/a b/run").as_deref(), Some("fuse.sshfs"));
     }
 }

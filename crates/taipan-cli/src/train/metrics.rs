@@ -12,7 +12,7 @@ use taipan_lm::Error;
 use crate::Failure;
 
 pub const FILE: &str = "metrics.jsonl";
-const TIMINGS: &str = "timings.jsonl";
+pub const TIMINGS: &str = "timings.jsonl";
 
 /// The metrics of a step: of training, of held-out text, or of both.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -55,12 +55,33 @@ pub struct Timing {
     pub seconds: f64,
 }
 
+/// A file of JSON, one value per line. It stays open: a directory that takes the place of the run's
+/// gets nothing.
+pub struct Lines {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lines {
+    /// Open the file, or create it.
+    pub fn open(path: &Path) -> Result<Lines, Failure> {
+        let file = File::options().create(true).append(true).open(path);
+        Ok(Lines { file: file.map_err(Error::io(path))?, path: path.to_owned() })
+    }
+
+    pub fn push(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        // In one call: a line is there or is not.
+        let line = serde_json::to_string(value)? + "\n";
+        Ok(self.file.write_all(line.as_bytes()).map_err(Error::io(&self.path))?)
+    }
+}
+
 /// The file and what is in it.
 pub struct Metrics {
     path: PathBuf,
     /// None after a failure: then the file is rewritten with all rows.
-    file: Option<File>,
-    rows: Vec<Row>,
+    lines: Option<Lines>,
+    pub rows: Vec<Row>,
 }
 
 impl Metrics {
@@ -87,64 +108,34 @@ impl Metrics {
         rows.pop_if(|last| extra && last.step == step);
         let rest: String = text.split_inclusive('\n').take(rows.len()).collect();
         taipan_lm::write_file(&path, rest.as_bytes())?;
-        let file = Some(append(&path)?);
-        Ok(Metrics { path, file, rows })
+        Ok(Metrics { lines: Some(Lines::open(&path)?), path, rows })
     }
 
     /// Add a row. After an error it is in memory, and written with the next one or by
     /// [`Metrics::sync`].
     pub fn push(&mut self, row: Row) -> Result<(), Failure> {
-        // In one call: a line is there or is not.
-        let line = serde_json::to_string(&row)? + "\n";
-        self.rows.push(row);
-        let Some(mut file) = self.file.take() else { return self.rewrite() };
-        file.write_all(line.as_bytes()).map_err(Error::io(&self.path))?;
-        self.file = Some(file);
+        self.rows.push(row.clone());
+        let Some(mut lines) = self.lines.take() else { return self.rewrite() };
+        lines.push(&row)?;
+        self.lines = Some(lines);
         Ok(())
     }
 
     /// Flush all rows to the disk.
     pub fn sync(&mut self) -> Result<(), Failure> {
-        match &self.file {
+        match &self.lines {
             None => self.rewrite(),
-            Some(file) => Ok(file.sync_data().map_err(Error::io(&self.path))?),
+            Some(lines) => Ok(lines.file.sync_data().map_err(Error::io(&self.path))?),
         }
-    }
-
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
     }
 
     fn rewrite(&mut self) -> Result<(), Failure> {
         let lines = self.rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n"));
         let text = lines.collect::<Result<String, Failure>>()?;
         taipan_lm::write_file(&self.path, text.as_bytes())?;
-        self.file = Some(append(&self.path)?);
+        self.lines = Some(Lines::open(&self.path)?);
         Ok(())
     }
-}
-
-/// `timings.jsonl`, which stays open: a directory that takes the place of the run's gets nothing.
-pub struct Timings {
-    path: PathBuf,
-    file: File,
-}
-
-impl Timings {
-    pub fn open(directory: &Path) -> Result<Timings, Failure> {
-        let path = directory.join(TIMINGS);
-        let file = File::options().create(true).append(true).open(&path);
-        Ok(Timings { file: file.map_err(Error::io(&path))?, path })
-    }
-
-    pub fn push(&mut self, timing: &Timing) -> Result<(), Failure> {
-        let line = serde_json::to_string(timing)? + "\n";
-        Ok(self.file.write_all(line.as_bytes()).map_err(Error::io(&self.path))?)
-    }
-}
-
-fn append(path: &Path) -> Result<File, Failure> {
-    Ok(File::options().append(true).open(path).map_err(Error::io(path))?)
 }
 
 #[cfg(test)]
@@ -170,14 +161,14 @@ mod tests {
         let mut metrics = Metrics::open(&directory, 0, false).unwrap();
         metrics.push(row(1)).unwrap();
         // Opened to read, it cannot be written to.
-        metrics.file = Some(File::open(&metrics.path).unwrap());
+        metrics.lines.as_mut().unwrap().file = File::open(&metrics.path).unwrap();
         metrics.push(row(2)).unwrap_err();
         metrics.push(row(3)).unwrap();
         let lines = std::fs::read_to_string(&metrics.path).unwrap().lines().count();
         assert_eq!(lines, 3, "before anything is synced");
         metrics.sync().unwrap();
         let again = Metrics::open(&directory, 9, false).unwrap();
-        assert_eq!(again.rows(), [row(1), row(2), row(3)]);
+        assert_eq!(again.rows, [row(1), row(2), row(3)]);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
@@ -197,9 +188,9 @@ mod tests {
         let mut metrics = Metrics::open(&directory, 0, false).unwrap();
         metrics.push(Row { step: 0, training: None, held_out: row(2).held_out }).unwrap();
         (1..=4).for_each(|step| metrics.push(row(step)).unwrap());
-        write!(metrics.file.as_mut().unwrap(), "{{\"step\": 5").unwrap();
+        write!(metrics.lines.as_mut().unwrap().file, "{{\"step\": 5").unwrap();
         let mut again = Metrics::open(&directory, 2, false).unwrap();
-        assert_eq!(again.rows(), &metrics.rows()[..3]);
+        assert_eq!(again.rows, &metrics.rows[..3]);
         again.push(row(3)).unwrap();
         let text = std::fs::read_to_string(directory.join(FILE)).unwrap();
         assert_eq!(text.lines().count(), 4);
@@ -207,11 +198,11 @@ mod tests {
             text.starts_with("{\"step\":0,\"val_loss\":2.0,\"bits_per_byte\":3.0}\n"),
             "{text}"
         );
-        assert_eq!(Metrics::open(&directory, 9, false).unwrap().rows(), again.rows());
-        assert_eq!(Metrics::open(&directory, 9, true).unwrap().rows(), again.rows());
+        assert_eq!(Metrics::open(&directory, 9, false).unwrap().rows, again.rows);
+        assert_eq!(Metrics::open(&directory, 9, true).unwrap().rows, again.rows);
         let without = Metrics::open(&directory, 3, true).unwrap();
-        assert_eq!(without.rows(), &again.rows()[..3], "a row between two regular ones goes");
-        assert_eq!(Metrics::open(&directory, 0, false).unwrap().rows(), []);
+        assert_eq!(without.rows, &again.rows[..3], "a row between two regular ones goes");
+        assert_eq!(Metrics::open(&directory, 0, false).unwrap().rows, []);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

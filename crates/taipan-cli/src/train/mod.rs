@@ -16,7 +16,6 @@ mod start;
 mod stop;
 mod tensorboard;
 mod values;
-mod warnings;
 
 use self::run::Run;
 use self::settings::Settings;
@@ -28,16 +27,11 @@ use crate::machine;
 /// Train a model, or resume its training.
 pub fn train(flags: &Flags) -> Result<(), Failure> {
     stop::listen()?;
-    let settings = match flags.resume {
-        true => Settings::resumed(flags)?,
-        false => Settings::new(flags)?,
-    };
+    let settings = if flags.resume { Settings::resumed(flags) } else { Settings::new(flags) }?;
     machine::with_threads(settings.threads, || {
         let device = machine::device(&settings.device, settings.dtype)?;
-        let start = match flags.resume {
-            true => start::resume(&settings, &device)?,
-            false => start::begin(&settings, &device)?,
-        };
+        let start = if flags.resume { start::resume } else { start::begin };
+        let start = start(&settings, &device)?;
         Run::new(settings, start)?.run()
     })
 }

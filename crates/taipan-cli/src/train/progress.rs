@@ -28,7 +28,7 @@ pub struct State {
 /// The line on the terminal. When it is dropped, the cursor is at the beginning of an empty line,
 /// so that an error has a line of its own.
 pub struct Progress {
-    console: Console,
+    pub console: Console,
     terminal: bool,
     drawn: Option<Instant>,
     /// What is on the line.
@@ -40,11 +40,6 @@ impl Progress {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal() && !dumb;
         Progress { console: Console::new(), terminal, drawn: None, line: String::new() }
-    }
-
-    /// The first failure of the output since the last call.
-    pub fn failure(&self) -> Option<String> {
-        self.console.failure()
     }
 
     /// After a step: redraw the bar, unless that was done a moment ago.
@@ -108,16 +103,25 @@ pub fn width() -> usize {
     columns.saturating_sub(1)
 }
 
-/// A value with its name; the least important is dropped first when there is no room.
+/// A value with its name and unit; the least important is dropped first when there is no room.
 struct Field {
-    name: &'static str,
-    value: String,
-    unit: &'static str,
+    plain: String,
+    styled: String,
     importance: u8,
 }
 
 fn fields(state: &State) -> Vec<Field> {
-    let field = |name, value, unit, importance| Field { name, value, unit, importance };
+    let field = |name: &str, value: String, unit: &str, importance| {
+        let text = |label: fn(&str) -> String| {
+            let words = [label(name), value.clone(), label(unit)];
+            words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+        };
+        let styled = text(|label| match label {
+            "" => String::new(),
+            label => format!("{LABEL}{label}{LABEL:#}"),
+        });
+        Field { plain: text(str::to_owned), styled, importance }
+    };
     let number = |name, value: f64, importance| field(name, format!("{value:.3}"), "", importance);
     let mut fields = vec![number("loss", state.loss, 9)];
     if let Some(HeldOut { val_loss, bits_per_byte }) = state.held_out {
@@ -137,13 +141,12 @@ fn bar(state: &State, width: usize) -> String {
     let mut fields = fields(state);
     let bar = 6;
     loop {
-        let needed =
-            step.len() + 1 + bar + fields.iter().map(|field| 1 + field.len()).sum::<usize>();
+        let needed: usize = fields.iter().map(|field| 1 + length(&field.plain)).sum();
+        let needed = step.len() + 1 + bar + needed;
         if needed <= width {
             let bar = (bar + width - needed).min(30);
             let fraction = state.step as f64 / state.steps as f64;
-            let fields: String =
-                fields.iter().map(|field| format!(" {}", field.styled())).collect();
+            let fields: String = fields.iter().map(|field| format!(" {}", field.styled)).collect();
             return format!("{step} {}{fields}", blocks(fraction, bar));
         }
         let least = (0..fields.len()).min_by_key(|i| fields[*i].importance);
@@ -155,31 +158,8 @@ fn bar(state: &State, width: usize) -> String {
 }
 
 fn plain(state: &State) -> String {
-    let step = format!("step {}/{}", state.step, state.steps);
-    let fields = fields(state);
-    std::iter::once(step).chain(fields.iter().map(Field::plain)).collect::<Vec<_>>().join("  ")
-}
-
-impl Field {
-    fn plain(&self) -> String {
-        self.text(str::to_owned)
-    }
-
-    fn styled(&self) -> String {
-        self.text(|label| match label {
-            "" => String::new(),
-            label => format!("{LABEL}{label}{LABEL:#}"),
-        })
-    }
-
-    fn text(&self, label: impl Fn(&str) -> String) -> String {
-        let words = [label(self.name), self.value.clone(), label(self.unit)];
-        words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
-    }
-
-    fn len(&self) -> usize {
-        self.plain().chars().count()
-    }
+    let fields: String = fields(state).iter().map(|field| format!("  {}", field.plain)).collect();
+    format!("step {}/{}{fields}", state.step, state.steps)
 }
 
 /// A bar of `width` columns, filled to eighths of one.

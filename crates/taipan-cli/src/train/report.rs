@@ -110,11 +110,10 @@ pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
 /// Where the model is, and how to continue.
 pub fn next_steps(settings: &Settings, step: u64) -> String {
     let out = settings.out.display();
-    let resume = resume(settings);
-    let more = match step < settings.steps {
-        true => resume,
-        false => format!("{resume} --steps {}", 2 * settings.steps),
-    };
+    let mut more = resume(settings);
+    if step >= settings.steps {
+        more += &format!(" --steps {}", 2 * settings.steps);
+    }
     table(&[
         ("model", format!("{out}: config.json, model.safetensors, tokenizer.json")),
         ("curves", format!("{out}/loss.svg, {out}/metrics.jsonl")),

@@ -1,18 +1,23 @@
 //! The training loop, with what is measured, shown and saved between steps.
 
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use taipan_lm::StepReport;
 
-use super::metrics::{HeldOut, Metrics, Row, Timing, Timings, Training};
+use super::metrics::{HeldOut, Lines, Metrics, Row, TIMINGS, Timing, Training};
 use super::progress::{Progress, State};
 use super::settings::Settings;
 use super::start::Start;
 use super::tensorboard::Events;
-use super::warnings::Warnings;
 use super::{curve, lock, report, sample, stop};
 use crate::Failure;
+
+/// Problems that do not stop the training; the first one creates it.
+const WARNINGS: &str = "warnings.log";
 
 /// The key of [`Unlogged`] in the notes of checkpoints.
 const UNLOGGED: &str = "unlogged";
@@ -22,10 +27,10 @@ pub struct Run {
     settings: Settings,
     start: Start,
     metrics: Metrics,
-    timings: Timings,
+    timings: Lines,
     events: Option<Events>,
     progress: Progress,
-    warnings: Warnings,
+    warned: HashSet<String>,
     began: Instant,
     /// Steps that were done when the program began.
     before: u64,
@@ -82,14 +87,12 @@ impl Run {
         let unlogged: Option<Unlogged> = serde_json::from_value(unlogged)?;
         let unlogged = unlogged.unwrap_or_default();
         let metrics = Metrics::open(&settings.out, before, unlogged.extra_row)?;
-        let timings = Timings::open(&settings.out)?;
-        let events = match settings.tensorboard {
-            true => Some(Events::create(&settings.out, before)?),
-            false => None,
-        };
+        let timings = Lines::open(&settings.out.join(TIMINGS))?;
+        let events = || Events::create(&settings.out, before);
+        let events = settings.tensorboard.then(events).transpose()?;
         Ok(Run {
-            held_out: metrics.rows().iter().rev().find_map(|row| row.held_out),
-            warnings: Warnings::new(&settings.out),
+            held_out: metrics.rows.iter().rev().find_map(|row| row.held_out),
+            warned: HashSet::new(),
             settings,
             start,
             metrics,
@@ -116,8 +119,8 @@ impl Run {
         };
         if self.start.trainer.steps_done() == 0 {
             let resume = report::resume(&self.settings);
-            self.progress
-                .print(&format!("stopped before the first step; to start again: {resume}\n"));
+            let stopped = "stopped before the first step; to start again";
+            self.progress.print(&format!("{stopped}: {resume}\n"));
             return Ok(());
         }
         self.progress.note("writing the model");
@@ -125,7 +128,7 @@ impl Run {
         self.start.trainer.export(&self.settings.out)?;
         self.progress.print("\n");
         let speed = self.total.tokens_per_second(self.tokens());
-        let results = report::results(self.metrics.rows(), self.began.elapsed(), speed);
+        let results = report::results(&self.metrics.rows, self.began.elapsed(), speed);
         self.progress.print(&results);
         if !matches!(stop, StopReason::Stopped) && self.settings.sample_tokens > 0 {
             self.progress.print("\n");
@@ -141,9 +144,22 @@ impl Run {
 
     /// Report, once, a problem that does not affect the training.
     fn warn(&mut self, warning: &str) {
-        if self.warnings.push(warning, &self.start.lock) {
+        if self.log_warning(warning) {
             self.progress.log_line(&format!("warning: {warning}"));
         }
+    }
+
+    /// Add a line to [`WARNINGS`], unless it was added before or the directory is no longer the
+    /// locked one; returns whether it is new.
+    fn log_warning(&mut self, warning: &str) -> bool {
+        let new = self.warned.insert(warning.to_owned());
+        if new && self.start.lock.check().is_ok() {
+            // Where even this cannot be written, there is nobody left to tell.
+            let path = self.settings.out.join(WARNINGS);
+            let file = File::options().create(true).append(true).open(path);
+            let _ = file.and_then(|mut file| file.write_all(format!("{warning}\n").as_bytes()));
+        }
+        new
     }
 
     /// Warn if a result is an error.
@@ -155,9 +171,8 @@ impl Run {
 
     /// Warn if the output failed.
     fn check_output(&mut self) {
-        if let Some(failure) = self.progress.failure() {
-            let warning = format!("{failure}; the run continues without it");
-            self.warnings.push(&warning, &self.start.lock);
+        if let Some(failure) = self.progress.console.failure() {
+            self.log_warning(&format!("{failure}; the run continues without it"));
         }
     }
 
@@ -219,10 +234,8 @@ impl Run {
         let stop = self.stop_reason();
         let is_due = |interval| report.step.is_multiple_of(interval);
         let is_last = matches!(stop, Some(StopReason::Done | StopReason::MaxTime));
-        let held_out = match is_due(self.settings.eval_interval) || is_last {
-            true => self.evaluate()?,
-            false => None,
-        };
+        let evaluates = is_due(self.settings.eval_interval) || is_last;
+        let held_out = if evaluates { self.evaluate()? } else { None };
         let state = self.state(report);
         self.progress.step(&state);
         // Rows that a run without interruption would not have are removed when it is resumed.
@@ -231,7 +244,13 @@ impl Run {
             || matches!(stop, Some(StopReason::Done));
         if is_regular || stop.is_some() {
             self.progress.log(&state);
-            let training = (self.unlogged.steps > 0).then(|| self.training(report, &state));
+            let training = (self.unlogged.steps > 0).then(|| Training {
+                loss: state.loss,
+                lr: report.lr,
+                grad_norm: Some(report.grad_norm).filter(|norm| norm.is_finite()),
+                skipped: report.skipped,
+                tokens: report.step * self.tokens(),
+            });
             match is_regular {
                 true => self.unlogged = Unlogged::default(),
                 false => self.unlogged.extra_row = true,
@@ -255,9 +274,9 @@ impl Run {
         let Unlogged { steps, losses, .. } = self.unlogged;
         let last = self.settings.stop_after.unwrap_or(self.settings.steps);
         let elapsed = self.began.elapsed();
-        let left = elapsed.as_secs_f64() / (report.step - self.before) as f64
-            * (last - report.step) as f64;
-        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        let per_step = elapsed.as_secs_f64() / (report.step - self.before) as f64;
+        let left = Duration::try_from_secs_f64(per_step * (last - report.step) as f64);
+        let left = left.unwrap_or(Duration::MAX);
         let until = self.settings.max_time.map(|time| time.0.saturating_sub(elapsed));
         State {
             step: report.step,
@@ -268,16 +287,6 @@ impl Run {
             lr: report.lr,
             grad_norm: report.grad_norm,
             left: until.map_or(left, |until| left.min(until)),
-        }
-    }
-
-    fn training(&self, report: &StepReport, state: &State) -> Training {
-        Training {
-            loss: state.loss,
-            lr: report.lr,
-            grad_norm: Some(report.grad_norm).filter(|norm| norm.is_finite()),
-            skipped: report.skipped,
-            tokens: report.step * self.tokens(),
         }
     }
 
@@ -298,16 +307,12 @@ impl Run {
 
     /// Write a row to every log. What fails is written later, or can be spared.
     fn push(&mut self, row: Row, timing: Option<Timing>) {
-        if let Some(events) = &mut self.events {
-            let pushed = events.push(&row, timing.as_ref());
+        let events = self.events.as_mut().map(|events| events.push(&row, timing.as_ref()));
+        let timings = timing.map(|timing| self.timings.push(&timing));
+        let metrics = Some(self.metrics.push(row));
+        for pushed in [events, timings, metrics].into_iter().flatten() {
             self.warn_on_error(pushed);
         }
-        if let Some(timing) = timing {
-            let pushed = self.timings.push(&timing);
-            self.warn_on_error(pushed);
-        }
-        let pushed = self.metrics.push(row);
-        self.warn_on_error(pushed);
     }
 
     /// Save a checkpoint, after the metrics so far.
@@ -319,7 +324,7 @@ impl Run {
         trainer.notes.insert(UNLOGGED.into(), serde_json::to_value(self.unlogged)?);
         let saved = trainer.save(out, *keep)?;
         let title = format!("{}, {}", out.display(), report::shape(trainer.model()));
-        let picture = curve::svg(self.metrics.rows(), &title);
+        let picture = curve::svg(&self.metrics.rows, &title);
         let drawn = taipan_lm::write_file(&out.join(curve::FILE), picture.as_bytes());
         self.warn_on_error(drawn.map_err(Failure::from));
         for problem in saved.problems {
@@ -330,13 +335,9 @@ impl Run {
 
     /// Adds to an error how to resume.
     fn with_resume_hint(&mut self, error: Failure) -> Failure {
-        match self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists()) {
-            None => error,
-            Some(checkpoint) => {
-                let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
-                format!("{error}\ntaipan: {checkpoint} is complete; to resume from it: {command}")
-                    .into()
-            }
-        }
+        let checkpoint = self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists());
+        let Some(checkpoint) = checkpoint else { return error };
+        let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
+        format!("{error}\ntaipan: {checkpoint} is complete; to resume from it: {command}").into()
     }
 }

@@ -12,16 +12,16 @@ use taipan_lm::data::Split;
 use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, checksum};
 use toml::{Table, Value};
 
-use super::declare::{resolved, resolved_type, settings};
+use super::declare::settings;
 use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
-use crate::{Failure, Usage};
+use crate::{Failure, Usage, usage};
 
 /// The settings in the directory of a run, in the format of `--config`.
 pub const FILE: &str = "train.toml";
 
 /// The key of the settings in the notes of checkpoints.
-const NOTE: &str = "settings";
+pub const NOTE: &str = "settings";
 
 /// How long a setting is valid.
 #[derive(Clone, Copy, PartialEq)]
@@ -95,6 +95,7 @@ settings! {
         /// Total number of steps
         steps: u64 = recipe.schedule.total, flag "N", Resume;
         /// Stop after this time, for example 90s, 10m or 1h
+        #[arg(value_parser = |text: &str| Time::try_from(text.to_owned()))]
         max_time: Time, flag "TIME", Call;
         /// Sequences per batch
         batch_size: usize = recipe.batch_size, flag "N", Run;
@@ -107,7 +108,7 @@ settings! {
         /// Final learning rate [default: a tenth of --lr]
         min_lr: f64 = lr / 10.0, flag "RATE", Run;
         /// How the learning rate decreases from --lr to --min-lr
-        schedule: LrCurve = recipe.schedule.curve.into(), flag "SHAPE", Run;
+        schedule: LrCurve = LrCurve::Cosine, flag "SHAPE", Run;
         /// Steps of warm-up from 0 to --lr [default: a 20th of --steps]
         warmup: u64 = steps / 20, flag "N", Run;
         /// Steps of the decay at the end, with --schedule wsd [default: a fifth of --steps]
@@ -205,24 +206,20 @@ impl Settings {
         let config = match &flags.from {
             None => preset.config(1),
             Some(_) if flags.preset.is_some() => {
-                return Err(
-                    Usage("--preset and --from both determine the model's shape".into()).into()
-                );
+                return usage("--preset and --from both determine the model's shape");
             }
-            Some(directory) => config_of(directory)?,
+            Some(directory) => Config::from_file(directory.join("config.json"))?,
         };
         let settings = Settings::resolve(flags.clone(), &config, &preset.recipe());
         if let Some(directory) = &flags.from {
             let of_model = Settings::resolve(Flags::default(), &config, &preset.recipe());
-            let [found, expected] = [&settings, &of_model].map(Table::try_from);
-            let (found, expected) = (found?, expected?);
-            let in_model = |key: &&String| Scope::of(key) == Some(Scope::Model);
-            if let Some(key) =
-                found.keys().filter(in_model).find(|key| found[*key] != expected[*key])
-            {
-                let (found, expected, from) = (&found[key], &expected[key], directory.display());
-                let why = format!("--{key} is {found}, but in {from} it is {expected}");
-                return Err(Usage(why).into());
+            let (given, of_model) = (Table::try_from(&flags)?, Table::try_from(of_model)?);
+            let differs = |(key, found): &(&String, &Value)| {
+                Scope::of(key) == Some(Scope::Model) && of_model[*key] != **found
+            };
+            if let Some((key, found)) = given.iter().find(differs) {
+                let (expected, from) = (&of_model[key], directory.display());
+                return usage(format!("--{key} is {found}, but in {from} it is {expected}"));
             }
         }
         settings.checked()
@@ -233,26 +230,20 @@ impl Settings {
         let flags = with_file(flags)?;
         let preset = preset(&flags)?;
         let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
-        let path = out.join(FILE);
-        let text = std::fs::read_to_string(&path)
-            .map_err(|error| format!("nothing to resume: {}: {error}", path.display()))?;
-        let stored: Flags = read(&text, &path)?;
+        let stored = read(&out.join(FILE), "nothing to resume")?;
         let (given, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
-        let fixed = |key: &str| Scope::of(key).is_none_or(|scope| !scope.may_change());
-        for (key, found) in given.iter().filter(|(key, _)| fixed(key)) {
-            let expected = expected.get(key);
-            if expected != Some(found) {
-                let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
-                let has = expected.map_or("none".into(), Value::to_string);
-                let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
-                let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
-                let (run, may) = (out.display(), may.join(", "));
-                return Err(Usage(format!(
-                    "{name} is {found}, but the run in {run} has {has}; with --resume only these \
-                     may change: {may}"
-                ))
-                .into());
-            }
+        let differs = |(key, found): &(&String, &Value)| {
+            let is_fixed = Scope::of(key).is_none_or(|scope| !scope.may_change());
+            is_fixed && expected.get(*key) != Some(*found)
+        };
+        if let Some((key, found)) = given.iter().find(differs) {
+            let name = if key == "files" { "FILES".into() } else { format!("--{key}") };
+            let has = expected.get(key).map_or("none".into(), Value::to_string);
+            let may = SETTINGS.iter().filter(|(_, scope)| scope.may_change());
+            let may: Vec<_> = may.map(|(name, _)| format!("--{}", flag(name))).collect();
+            let (run, may) = (out.display(), may.join(", "));
+            let why = format!("{name} is {found}, but the run in {run} has {has}");
+            return usage(format!("{why}; with --resume only these may change: {may}"));
         }
         let flags = Flags { out: Some(out), ..flags.or(stored) };
         let preset = self::preset(&flags)?;
@@ -272,30 +263,26 @@ impl Settings {
     /// Write them to the directory of the run.
     pub fn save(&self) -> Result<(), Failure> {
         let mut table = Table::try_from(self)?;
-        table.retain(|key, _| Scope::of(key) != Some(Scope::Call));
+        // Next to --from, which determines the shape, --preset is refused.
+        let is_given = |key: &str| key != "preset" || self.from.is_none();
+        table.retain(|key, _| Scope::of(key) != Some(Scope::Call) && is_given(key));
         let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
         Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
     }
 
     /// What must not change when the run is resumed. Of paths only checksums: checkpoints are
     /// shared with people whom the paths do not concern.
-    fn fixed(&self) -> Result<Map<String, Json>, Failure> {
+    pub fn fixed(&self) -> Result<Map<String, Json>, Failure> {
         let mut table = Table::try_from(self)?;
         table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
         let value = |(key, value): (String, Value)| {
-            let value = match Scope::of(&key) == Some(Scope::RunPath) {
-                true => checksum(value.to_string().as_bytes()).into(),
-                false => serde_json::to_value(value)?,
+            let value = match Scope::of(&key) {
+                Some(Scope::RunPath) => checksum(value.to_string().as_bytes()).into(),
+                _ => serde_json::to_value(value)?,
             };
             Ok((key, value))
         };
         table.into_iter().map(value).collect()
-    }
-
-    /// Save that with the checkpoints.
-    pub fn note(&self, notes: &mut Map<String, Json>) -> Result<(), Failure> {
-        notes.insert(NOTE.into(), self.fixed()?.into());
-        Ok(())
     }
 
     /// An error if these settings, which are those of [`FILE`], are not those of the checkpoint.
@@ -309,21 +296,19 @@ impl Settings {
         };
         let path = self.out.join(FILE);
         let shown = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
-        let difference = match Scope::of(key) == Some(Scope::RunPath) {
-            true => format!("{key} is not what it was when the run began"),
-            false => {
-                let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
-                format!("{key} is {found}, but the run began with {expected}")
-            }
+        let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
+        let difference = match Scope::of(key) {
+            Some(Scope::RunPath) => format!("{key} is not what it was when the run began"),
+            _ => format!("{key} is {found}, but the run began with {expected}"),
         };
         let what = "it was edited; to change a setting, use the flags that --resume allows";
-        Err(Usage(format!("{}: {difference}; {what}", path.display())).into())
+        usage(format!("{}: {difference}; {what}", path.display()))
     }
 
     /// The model's `config.json`.
     pub fn config(&self, vocab_size: usize) -> Result<Config, Failure> {
         match &self.from {
-            Some(directory) => config_of(directory),
+            Some(directory) => Ok(Config::from_file(directory.join("config.json"))?),
             None => Ok(self.shape(vocab_size)),
         }
     }
@@ -346,6 +331,7 @@ impl Settings {
     /// How it is trained.
     pub fn recipe(&self) -> Recipe {
         let (peak, min, warmup, total) = (self.lr, self.min_lr, self.warmup, self.steps);
+        let activations = if self.recompute { Activations::Recomputed } else { Activations::Saved };
         let curve = match self.schedule {
             LrCurve::Constant => Curve::Constant,
             LrCurve::Cosine => Curve::Cosine,
@@ -363,35 +349,29 @@ impl Settings {
             grad_clip: (self.grad_clip != 0.0).then_some(self.grad_clip),
             seed: self.seed,
             freeze: self.freeze.clone(),
-            activations: match self.recompute {
-                true => Activations::Recomputed,
-                false => Activations::Saved,
-            },
+            activations,
         }
     }
 }
 
 /// What the user specified: the flags and, where they are not given, the file of `--config`.
 fn with_file(flags: &Flags) -> Result<Flags, Failure> {
-    let flags = match &flags.config {
-        None => flags.clone(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| format!("--config: {}: {error}", path.display()))?;
-            // Unknown keys and wrong types are found here, with their lines.
-            flags.clone().or(read(&text, path)?)
-        }
-    };
+    let mut flags = flags.clone();
+    if let Some(path) = flags.config.clone() {
+        flags = flags.or(read(&path, "--config")?);
+    }
     if flags.tokenizer.is_some() && flags.train_tokenizer.is_some() {
-        return Err(
-            Usage("--tokenizer and --train-tokenizer cannot be used together".into()).into()
-        );
+        return usage("--tokenizer and --train-tokenizer cannot be used together");
     }
     Ok(flags)
 }
 
-fn read(text: &str, path: &Path) -> Result<Flags, Usage> {
-    toml::from_str(text).map_err(|error| Usage(format!("{}: {error}", path.display())))
+/// The flags in a file, with `what` in front of the error if it cannot be read. Unknown keys and
+/// wrong types are reported with their lines.
+fn read(path: &Path, what: &str) -> Result<Flags, Failure> {
+    let file = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{what}: {file}: {error}"))?;
+    toml::from_str(&text).or_else(|error| usage(format!("{file}: {error}")))
 }
 
 fn preset(flags: &Flags) -> Result<Preset, Usage> {
@@ -399,11 +379,6 @@ fn preset(flags: &Flags) -> Result<Preset, Usage> {
         None => Ok(DEFAULT_PRESET),
         Some(name) => name.parse().map_err(|error| Usage(format!("--{error}"))),
     }
-}
-
-/// The `config.json` of a directory.
-pub fn config_of(directory: &Path) -> Result<Config, Failure> {
-    Ok(Config::from_file(directory.join("config.json"))?)
 }
 
 #[cfg(test)]
@@ -421,7 +396,7 @@ mod tests {
             let settings = settings(&format!("preset = '{preset}'")).unwrap();
             assert_eq!(settings.preset, preset.to_string());
             assert_eq!(settings.config(50280).unwrap(), preset.config(50280));
-            settings.recipe().check().unwrap();
+            assert_eq!(settings.recipe(), preset.recipe());
         }
     }
 

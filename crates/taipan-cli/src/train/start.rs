@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taipan::Device;
-use taipan::optim::Curve;
 use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{
     Config, Error, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory,
@@ -15,7 +14,7 @@ use super::corpus::SOURCES;
 use super::lock::{self, Lock};
 use super::settings::{self, Settings};
 use super::{curve, metrics};
-use crate::{Failure, Usage};
+use crate::{Failure, usage};
 
 /// The token cache, in the run directory.
 pub const DATA: &str = "data";
@@ -39,14 +38,14 @@ pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let lock = Lock::take(out)?;
     check_empty(out)?;
     remove_temporary(out)?;
-    let prepared = prepare(settings, device);
-    match prepared {
+    match prepare(settings, device) {
         Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
         Err(error) => {
             // Nothing remains of a run that could not begin; its error says more than one of these.
             let _ = fs::remove_file(out.join(settings::FILE));
             let _ = fs::remove_dir_all(out.join(DATA));
-            lock.remove();
+            let _ = fs::remove_file(out.join(lock::FILE));
+            drop(lock);
             made.iter().rev().for_each(|directory| drop(fs::remove_dir(directory)));
             Err(error)
         }
@@ -59,49 +58,39 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let lock = Lock::take(out)?;
     remove_temporary(out)?;
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
-        crate::print(&format!(
-            "{}: no checkpoint yet, the run starts again from the beginning\n",
-            out.display()
-        ))?;
+        let again = "no checkpoint yet, the run starts again from the beginning";
+        crate::print(&format!("{}: {again}\n", out.display()))?;
         let (trainer, memory, skipped) = prepare(settings, device)?;
         return Ok(Start { trainer, memory, skipped, lock });
     };
     let recipe = settings.recipe();
-    let config = settings::config_of(&checkpoint)?;
-    let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
-    fits(&memory, &config, device)?;
-    let (dataset, skipped) = match Dataset::exists(out.join(DATA)) {
-        true => (open_data(out)?, Vec::new()),
-        false => {
-            let gone = out.join(DATA).display().to_string();
-            crate::print(&format!("{gone} is missing: the text is tokenised again\n"))?;
-            let sources = sources(settings)?;
-            let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
-            (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
-        }
+    let config = Config::from_file(checkpoint.join("config.json"))?;
+    let memory = memory(settings, &config, device)?;
+    let data = out.join(DATA);
+    let shown = data.display();
+    let (dataset, skipped) = if Dataset::exists(&data) {
+        let dataset = Dataset::open(&data).map_err(|error| {
+            format!("{error}; without the directory {shown}, --resume tokenises the text again")
+        })?;
+        (dataset, Vec::new())
+    } else {
+        crate::print(&format!("{shown} is missing: the text is tokenised again\n"))?;
+        let sources = sources(settings)?;
+        let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
+        (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
     };
-    let trainer = Trainer::resume(out, dataset, device, |stored| update_recipe(stored, &recipe))?;
+    let take_over = |stored: &mut Recipe| *stored = stored.continued(&recipe);
+    let trainer = Trainer::resume(out, dataset, device, take_over)?;
     settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
         if let Some(steps) = steps.filter(|steps| *steps < done) {
-            let why = format!("--{flag} is {steps}, but {} is at step {done}", out.display());
-            return Err(Usage(why).into());
+            let run = out.display();
+            return usage(format!("--{flag} is {steps}, but {run} is at step {done}"));
         }
     }
     settings.save()?;
     Ok(Start { trainer, memory, skipped, lock })
-}
-
-/// Take over what may change when a run is resumed: its length, and the activations it saves.
-fn update_recipe(stored: &mut Recipe, wanted: &Recipe) {
-    stored.activations = wanted.activations;
-    stored.schedule.total = wanted.schedule.total;
-    if let (Curve::StableDecay { decay: stored }, Curve::StableDecay { decay }) =
-        (&mut stored.schedule.curve, wanted.schedule.curve)
-    {
-        *stored = decay;
-    }
 }
 
 fn prepare(
@@ -112,8 +101,7 @@ fn prepare(
     let sources = sources(settings)?;
     let tokenizer = tokenizer(settings, &sources)?;
     let config = settings.config(tokenizer.vocab_size())?;
-    let memory = Memory::of_training(&config, settings.dtype.into(), &recipe);
-    fits(&memory, &config, device)?;
+    let memory = memory(settings, &config, device)?;
     settings.save()?;
     let dataset = build_data(settings, &sources, &tokenizer)?;
     // Before the model is made, which may take a while.
@@ -124,16 +112,16 @@ fn prepare(
         None => Mamba::new(&config, dtype, settings.seed, device)?,
     };
     let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-    settings.note(&mut trainer.notes)?;
+    trainer.notes.insert(settings::NOTE.into(), settings.fixed()?.into());
     Ok((trainer, memory, sources.skipped().to_vec()))
 }
 
 /// The training text, without the files in the run's own directory.
 fn sources(settings: &Settings) -> Result<Sources, Failure> {
-    Ok(match settings.files.is_empty() {
-        true => Sources::texts(SOURCES.iter().copied()),
-        false => Sources::find_outside(&settings.out, &settings.files)?,
-    })
+    if settings.files.is_empty() {
+        return Ok(Sources::texts(SOURCES.iter().copied()));
+    }
+    Ok(Sources::find_outside(&settings.out, &settings.files)?)
 }
 
 fn build_data(
@@ -145,39 +133,28 @@ fn build_data(
     Ok(Dataset::build(settings.out.join(DATA), sources, tokenizer, &split)?)
 }
 
-fn open_data(out: &Path) -> Result<Dataset, Failure> {
-    let data = out.join(DATA);
-    Ok(Dataset::open(&data).map_err(|error| {
-        let data = data.display();
-        format!("{error}; without the directory {data}, --resume tokenises the text again")
-    })?)
-}
-
 /// The one of the flags or of the model to fine-tune; or else bytes.
 fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failure> {
-    let of_model = settings.from.as_ref().map(|model| model.join("tokenizer.json"));
-    Ok(match (&settings.tokenizer, settings.train_tokenizer, of_model) {
+    Ok(match (&settings.tokenizer, settings.train_tokenizer, &settings.from) {
         (Some(file), ..) => Tokenizer::from_file(file)?,
         (None, Some(size), _) => Tokenizer::train_bpe(sources, size)?,
-        (None, None, Some(file)) => Tokenizer::from_file(file)?,
+        (None, None, Some(model)) => Tokenizer::from_file(model.join("tokenizer.json"))?,
         (None, None, None) => Tokenizer::bytes(),
     })
 }
 
-/// Refuse at once what would fail in the middle of the first step. GPUs do not report their memory.
-fn fits(memory: &Memory, config: &Config, device: &Device) -> Result<(), String> {
-    let needed = memory.total();
-    match free_memory() {
-        Some(free) if *device == Device::Cpu && needed > free => Err(format!(
-            "memory: training {:.1} M parameters needs about {}, but {} is free; \
-             less is needed with a smaller --batch-size or --block-size (and --grad-accum), or \
-             with --recompute",
-            config.parameters() as f64 / 1e6,
-            crate::bytes(needed),
-            crate::bytes(free),
-        )),
-        _ => Ok(()),
-    }
+/// What training takes. Refuse at once what would fail in the middle of the first step. GPUs do not
+/// report their memory.
+fn memory(settings: &Settings, config: &Config, device: &Device) -> Result<Memory, Failure> {
+    let memory = Memory::of_training(config, settings.dtype.into(), &settings.recipe());
+    let free = free_memory().filter(|free| *device == Device::Cpu && memory.total() > *free);
+    let Some(free) = free else { return Ok(memory) };
+    let millions = config.parameters() as f64 / 1e6;
+    let (needed, free) = (crate::bytes(memory.total()), crate::bytes(free));
+    let why =
+        format!("training {millions:.1} M parameters needs about {needed}, but {free} is free");
+    let less = "--batch-size or --block-size (and --grad-accum), or with --recompute";
+    Err(format!("memory: {why}; less is needed with a smaller {less}").into())
 }
 
 /// An error if there is anything in the directory but what a program that was killed at its start
@@ -187,8 +164,7 @@ fn check_empty(out: &Path) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(Error::io(out))?,
     };
-    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
-    let names = names.collect::<std::io::Result<Vec<_>>>();
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
     let names = names.map_err(Error::io(out))?;
     let matters = |name: &str| name != lock::FILE && !is_unfinished(name);
     if !names.iter().any(|name| name.to_str().is_none_or(matters)) {
@@ -199,7 +175,7 @@ fn check_empty(out: &Path) -> Result<(), Failure> {
         Lock::take(out)?;
     }
     let what = "is not empty, expected a new directory; --resume continues a run";
-    Err(Usage(format!("--out: {} {what}", out.display())).into())
+    usage(format!("--out: {} {what}", out.display()))
 }
 
 /// Create a directory and its parents; returns those that were missing, the outermost first.
@@ -213,5 +189,6 @@ fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// Remove the temporary files that a killed program left.
 fn remove_temporary(out: &Path) -> Result<(), Failure> {
-    Ok(remove_unfinished(out, &[settings::FILE, metrics::FILE, curve::FILE])?)
+    let files = [settings::FILE, metrics::FILE, curve::FILE];
+    Ok(remove_unfinished(out, |name| files.contains(&name))?)
 }

@@ -18,9 +18,8 @@ const INTERRUPTED: i32 = 130;
 /// Handle signals from now on.
 pub fn listen() -> Result<(), Failure> {
     ctrlc::set_handler(|| {
-        let requested =
-            STATE.compare_exchange(RUNNING, STOPPING, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if !requested {
+        let before = STATE.compare_exchange(RUNNING, STOPPING, Ordering::SeqCst, Ordering::SeqCst);
+        if before.is_err() {
             std::process::exit(INTERRUPTED);
         }
     })

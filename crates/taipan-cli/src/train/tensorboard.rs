@@ -34,8 +34,7 @@ impl Events {
     /// TensorBoard forgets what is after it.
     pub fn create(directory: &Path, step: u64) -> Result<Events, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let listed = std::fs::read_dir(directory);
-        let names = listed.map_err(Error::io(directory))?;
+        let names = std::fs::read_dir(directory).map_err(Error::io(directory))?;
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let path = directory.join(name_after(now, names));
         let file = File::create_new(&path).map_err(Error::io(&path))?;
@@ -63,7 +62,7 @@ impl Events {
     }
 
     /// An event with one field besides time and step.
-    fn write(&mut self, step: u64, field: u32, value: &[u8]) -> Result<(), Failure> {
+    fn write(&mut self, step: u64, field: u8, value: &[u8]) -> Result<(), Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let record = record(&event(now.as_secs_f64(), step, field, value));
         Ok(self.file.write_all(&record).map_err(Error::io(&self.path))?)
@@ -82,9 +81,9 @@ fn name_after(now: Duration, names: impl Iterator<Item = String>) -> String {
     format!("{PREFIX}{}.{:09}{SUFFIX}", time.as_secs(), time.subsec_nanos())
 }
 
-fn event(wall_time: f64, step: u64, field: u32, value: &[u8]) -> Vec<u8> {
+fn event(wall_time: f64, step: u64, field: u8, value: &[u8]) -> Vec<u8> {
     let mut event = Vec::new();
-    tag(&mut event, 1, WireType::I64);
+    event.push(1 << 3 | I64);
     event.extend(wall_time.to_le_bytes());
     varint_field(&mut event, 2, step);
     bytes_field(&mut event, field, value);
@@ -96,32 +95,26 @@ fn summary(scalars: &[(&str, f64)]) -> Vec<u8> {
     for (name, scalar) in scalars {
         let mut value = Vec::new();
         bytes_field(&mut value, 1, name.as_bytes());
-        tag(&mut value, 2, WireType::I32);
+        value.push(2 << 3 | I32);
         value.extend((*scalar as f32).to_le_bytes());
         bytes_field(&mut summary, 1, &value);
     }
     summary
 }
 
-/// Protocol buffers' ways to write a value.
-enum WireType {
-    Varint = 0,
-    I64 = 1,
-    Len = 2,
-    I32 = 5,
-}
+/// Protocol buffers' ways to write a value. They stand behind the number of the field, in one byte.
+const VARINT: u8 = 0;
+const I64: u8 = 1;
+const LEN: u8 = 2;
+const I32: u8 = 5;
 
-fn tag(out: &mut Vec<u8>, field: u32, wire: WireType) {
-    varint(out, u64::from(field << 3 | wire as u32));
-}
-
-fn varint_field(out: &mut Vec<u8>, field: u32, value: u64) {
-    tag(out, field, WireType::Varint);
+fn varint_field(out: &mut Vec<u8>, field: u8, value: u64) {
+    out.push(field << 3 | VARINT);
     varint(out, value);
 }
 
-fn bytes_field(out: &mut Vec<u8>, field: u32, value: &[u8]) {
-    tag(out, field, WireType::Len);
+fn bytes_field(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+    out.push(field << 3 | LEN);
     varint(out, value.len() as u64);
     out.extend(value);
 }
@@ -137,13 +130,9 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
-    let sum = |bytes: &[u8]| masked(crc32c(bytes)).to_le_bytes();
-    [&length[..], &sum(&length), data, &sum(data)].concat()
-}
-
-/// So that the sum of data with sums in it is no multiple of them.
-fn masked(crc: u32) -> u32 {
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+    // Masked, so that the sum of data with sums in it is no multiple of them.
+    let masked = |bytes| crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+    [&length[..], &masked(&length), data, &masked(data)].concat()
 }
 
 /// Castagnoli's polynomial, bit by bit: a record has some hundred bytes.

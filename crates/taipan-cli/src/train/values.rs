@@ -1,11 +1,9 @@
 //! Values of settings that are more than a number or a text.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use taipan::optim::Curve;
 
 /// How the learning rate changes after the warm-up.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
@@ -19,25 +17,15 @@ pub enum LrCurve {
     Wsd,
 }
 
-impl From<Curve> for LrCurve {
-    fn from(curve: Curve) -> LrCurve {
-        match curve {
-            Curve::Constant => LrCurve::Constant,
-            Curve::Cosine => LrCurve::Cosine,
-            Curve::StableDecay { .. } => LrCurve::Wsd,
-        }
-    }
-}
-
 /// `90s`, `10m`, `1.5h`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Time(pub Duration);
 
-impl FromStr for Time {
-    type Err = String;
+impl TryFrom<String> for Time {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Time, String> {
+    fn try_from(text: String) -> Result<Time, String> {
         let unit = [("s", 1.0), ("m", 60.0), ("h", 3600.0)];
         let seconds = unit.iter().find_map(|(unit, seconds)| {
             Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * seconds)
@@ -45,14 +33,6 @@ impl FromStr for Time {
         let time = seconds.filter(|seconds| *seconds > 0.0);
         let time = time.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         time.map(Time).ok_or_else(|| format!("{text:?} is no time, expected one as 90s, 10m or 1h"))
-    }
-}
-
-impl TryFrom<String> for Time {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Time, String> {
-        text.parse()
     }
 }
 
@@ -68,14 +48,15 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        let seconds = |text: &str| text.parse().map(|Time(time)| time.as_secs_f64());
+        let parse = |text: &str| Time::try_from(text.to_owned());
+        let seconds = |text: &str| parse(text).map(|Time(time)| time.as_secs_f64());
         assert_eq!(seconds("90s"), Ok(90.0));
         assert_eq!(seconds("10m"), Ok(600.0));
         assert_eq!(seconds("1.5h"), Ok(5400.0));
         for wrong in ["", "90", "s", "-1s", "0s", "infs", "nanm", "1e300h", "1d"] {
             assert!(seconds(wrong).is_err(), "{wrong:?}");
         }
-        let time: Time = "90m".parse().unwrap();
-        assert_eq!(String::from(time).parse(), Ok(time));
+        let time = parse("90m").unwrap();
+        assert_eq!(Time::try_from(String::from(time)), Ok(time));
     }
 }

@@ -45,6 +45,11 @@ fn a_model_can_be_tuned() {
     assert_ne!(harness.read("run/model.safetensors"), harness.read("tuned/model.safetensors"));
     let error = fail(&mut harness.bare(&["--from", "run", "--d-model", "32", "--out", "other"]), 2);
     assert_eq!(error, "taipan: --d-model is 32, but in run it is 16\n");
+    // What such a run leaves repeats it, and can be resumed.
+    succeed(&mut harness.bare(&["--config", "tuned/train.toml", "--out", "again"]));
+    harness.assert_same("tuned", "again", 2);
+    succeed(&mut harness.bare(&["--resume", "--out", "tuned", "--steps", "3"]));
+    assert!(harness.path("tuned/checkpoint-3").exists());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! From text to tokens on disk.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -9,8 +8,9 @@ use rayon::prelude::*;
 use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
 use super::split::{Split, Subset};
 use super::{Dataset, Sources};
-use crate::atomic::{Draft, Synced, remove_temporary, replace_file};
+use crate::atomic::{Draft, Temporary, remove_unfinished, write_file};
 use crate::checksum::Checksum;
+use crate::error::ensure;
 use crate::{Error, Result, Tokenizer};
 
 /// Bytes of text that are tokenised at a time, by all threads; affects memory, not results.
@@ -32,18 +32,14 @@ impl Dataset {
     ) -> Result<Dataset> {
         let directory = directory.as_ref();
         let sections = split.sections(sources)?;
-        match fs::create_dir(directory) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(Error::io(directory)(error));
-            }
-            _ => {}
+        if !directory.exists() {
+            fs::create_dir(directory).map_err(Error::io(directory))?;
         }
-        remove_temporary(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
+        remove_unfinished(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
         let mut writer = CacheWriter {
             tokenizer,
-            train: SubsetWriter::create(directory, "train", tokenizer)?,
-            held_out: SubsetWriter::create(directory, "held_out", tokenizer)?
-                .measured(directory)?,
+            train: SubsetWriter::create(directory, Subset::Train, tokenizer)?,
+            held_out: SubsetWriter::create(directory, Subset::HeldOut, tokenizer)?,
         };
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         for (section, subset) in sections {
@@ -61,11 +57,9 @@ impl Dataset {
             }
         }
         writer.write(&chunks)?;
-        if split.held_out > 0.0 && writer.held_out.counts.tokens == 0 {
-            let bytes = writer.train.counts.bytes;
-            let why = format!("{bytes} bytes of text, expected enough to hold some out");
-            return Err(Error::invalid("data", why));
-        }
+        let (bytes, enough) = (writer.train.counts.bytes, writer.held_out.counts.tokens > 0);
+        let enough = enough || split.held_out == 0.0;
+        ensure!(enough, "data", "{bytes} bytes of text, expected enough to hold some out");
         let manifest = writer.finish(directory)?;
         // The checksums are those of what was just written.
         Dataset::open_unverified(directory, manifest)
@@ -110,12 +104,10 @@ impl CacheWriter<'_> {
     fn finish(self, directory: &Path) -> Result<Manifest> {
         let (train, train_files) = self.train.finish()?;
         let (held_out, held_out_files) = self.held_out.finish()?;
-        if train.tokens == 0 {
-            return Err(Error::invalid("data", "no tokens, expected some to train on"));
-        }
+        ensure!(train.tokens > 0, "data", "no tokens, expected some to train on");
         let vocab_size = self.tokenizer.vocab_size();
-        let files: Vec<Synced> = train_files.into_iter().chain(held_out_files).collect();
-        let checksums = FILES.iter().zip(&files);
+        let (checksums, files): (Vec<Checksum>, Vec<Temporary>) =
+            train_files.into_iter().chain(held_out_files).unzip();
         let mut manifest = Manifest {
             format: FORMAT.into(),
             width: width(vocab_size),
@@ -123,14 +115,13 @@ impl CacheWriter<'_> {
             eos_token_id: self.tokenizer.eos_token_id(),
             train,
             held_out,
-            files: checksums.map(|(name, file)| (name.to_string(), file.checksum)).collect(),
+            files: FILES.map(String::from).into_iter().zip(checksums).collect(),
             fingerprint: Checksum::of(b""),
         };
         manifest.fingerprint = manifest.expected_fingerprint();
         // Until the new manifest is there, an old one has the checksums of other files.
-        files.into_iter().try_for_each(Synced::publish)?;
-        let json = manifest.to_json();
-        replace_file(&directory.join(MANIFEST), |out| out.write(json.as_bytes()))?;
+        files.into_iter().try_for_each(Temporary::publish)?;
+        write_file(&directory.join(MANIFEST), manifest.to_json().as_bytes())?;
         Ok(manifest)
     }
 }
@@ -145,50 +136,41 @@ struct SubsetWriter {
 }
 
 impl SubsetWriter {
-    fn create(directory: &Path, name: &str, tokenizer: &Tokenizer) -> Result<SubsetWriter> {
+    fn create(directory: &Path, subset: Subset, tokenizer: &Tokenizer) -> Result<SubsetWriter> {
+        let name = subset.name();
         let draft = |kind| Draft::create(&directory.join(format!("{name}.{kind}")));
         Ok(SubsetWriter {
             width: width(tokenizer.vocab_size()),
-            counts: Counts { documents: 0, tokens: 0, bytes: 0 },
+            counts: Counts::default(),
             tokens: draft("tokens")?,
             documents: draft("documents")?,
-            lengths: None,
-        })
-    }
-
-    fn measured(self, directory: &Path) -> Result<SubsetWriter> {
-        Ok(SubsetWriter {
-            lengths: Some(Draft::create(&directory.join("held_out.lengths"))?),
-            ..self
+            lengths: (subset == Subset::HeldOut).then(|| draft("lengths")).transpose()?,
         })
     }
 
     fn start_document(&mut self, eos_token_id: Option<u32>) -> Result<()> {
-        self.documents.output().write(&self.counts.tokens.to_le_bytes())?;
+        self.documents.out.write(&self.counts.tokens.to_le_bytes())?;
         self.counts.documents += 1;
-        match eos_token_id {
-            Some(id) => self.write(&[id], &[0]),
-            None => Ok(()),
-        }
+        eos_token_id.map_or(Ok(()), |id| self.write(&[id], &[0]))
     }
 
     fn write(&mut self, ids: &[u32], lengths: &[usize]) -> Result<()> {
         let width = self.width;
         let bytes: Vec<u8> =
             ids.iter().flat_map(|id| id.to_le_bytes().into_iter().take(width)).collect();
-        self.tokens.output().write(&bytes)?;
+        self.tokens.out.write(&bytes)?;
         if let Some(file) = &mut self.lengths {
             let length = |length: &usize| {
                 u16::try_from(*length).expect("a chunk is shorter than 2¹⁶ bytes").to_le_bytes()
             };
-            file.output().write(&lengths.iter().flat_map(length).collect::<Vec<u8>>())?;
+            file.out.write(&lengths.iter().flat_map(length).collect::<Vec<u8>>())?;
         }
         self.counts.tokens += ids.len() as u64;
         Ok(())
     }
 
     /// What it holds, and its files in the order of [`FILES`].
-    fn finish(self) -> Result<(Counts, Vec<Synced>)> {
+    fn finish(self) -> Result<(Counts, Vec<(Checksum, Temporary)>)> {
         let files = [Some(self.tokens), Some(self.documents), self.lengths];
         let synced = files.into_iter().flatten().map(Draft::sync).collect::<Result<_>>()?;
         Ok((self.counts, synced))

@@ -1,6 +1,6 @@
 //! Tokens on disk.
 //!
-//! A cache is a directory. IntFile are little-endian.
+//! A cache is a directory. Integers are little-endian.
 //!
 //! | file | |
 //! |---|---|
@@ -9,14 +9,18 @@
 //! | `train.documents`, `held_out.documents` | where each document begins, u64 |
 //! | `held_out.lengths` | bytes of text of each token, u16 |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checksum::Checksum;
+use super::split::Subset;
+use crate::checksum::{CHANGED, Checksum};
+use crate::error::ensure;
 use crate::{Error, Result};
 
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -52,7 +56,7 @@ pub(super) struct Manifest {
 }
 
 /// What a subset holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
     pub documents: u64,
@@ -74,34 +78,22 @@ impl Manifest {
     pub fn read(directory: &Path) -> Result<Manifest> {
         let path = directory.join(MANIFEST);
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-        let refuse = |why: String| Error::invalid(path.display().to_string(), why);
-        let manifest: Manifest = serde_json::from_str(&text)
-            .map_err(|error| refuse(format!("not the manifest of a token cache: {error}")))?;
-        if manifest.format != FORMAT {
-            return Err(refuse(format!("format {:?}, expected {FORMAT:?}", manifest.format)));
-        }
+        let file = path.display();
+        let manifest: Manifest = serde_json::from_str(&text).map_err(|error| {
+            Error::invalid(&file, format!("not the manifest of a token cache: {error}"))
+        })?;
+        let Manifest { format, width, train, files, .. } = &manifest;
+        ensure!(format == FORMAT, file, "format {format:?}, expected {FORMAT:?}");
         let (found, expected) = (manifest.fingerprint, manifest.expected_fingerprint());
-        if found != expected {
-            let why = format!("the fingerprint is {found}, but that of its contents {expected}");
-            return Err(refuse(format!("{why}: it was changed after it was written")));
-        }
-        let expected = width(manifest.vocab_size);
-        if manifest.width != expected {
-            let found = manifest.width;
-            return Err(refuse(format!("{found} bytes per token, expected {expected}")));
-        }
-        if manifest.train.tokens == 0 {
-            return Err(refuse("no tokens to train on".into()));
-        }
-        if !manifest.files.keys().map(String::as_str).eq(sorted(FILES)) {
-            return Err(refuse(format!("checksums of {:?}", manifest.files.keys())));
-        }
+        let why = format!("the fingerprint is {found}, but that of its contents {expected}");
+        ensure!(found == expected, file, "{why}: {CHANGED}");
+        let expected = self::width(manifest.vocab_size);
+        ensure!(*width == expected, file, "{width} bytes per token, expected {expected}");
+        ensure!(train.tokens > 0, file, "no tokens to train on");
+        let names = files.keys();
+        let is_complete = names.clone().map(String::as_str).eq(BTreeSet::from(FILES));
+        ensure!(is_complete, file, "checksums of {names:?}");
         Ok(manifest)
-    }
-
-    /// An error unless every file of the cache is what was written.
-    pub fn verify(&self, directory: &Path) -> Result<()> {
-        self.files.iter().try_for_each(|(name, checksum)| checksum.verify(&directory.join(name)))
     }
 
     /// The checksum of everything but the fingerprint.
@@ -113,11 +105,6 @@ impl Manifest {
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and texts") + "\n"
     }
-}
-
-fn sorted<const N: usize>(mut names: [&str; N]) -> [&str; N] {
-    names.sort();
-    names
 }
 
 /// The tokens of a subset as a cycle: after the last comes the first.
@@ -139,18 +126,16 @@ pub(super) struct Token {
 impl CyclicTokens {
     pub fn open(
         directory: &Path,
-        name: &str,
+        subset: Subset,
         width: usize,
         counts: Counts,
     ) -> Result<CyclicTokens> {
-        let path = directory.join(format!("{name}.documents"));
+        let file = |kind| directory.join(format!("{}.{kind}", subset.name()));
+        let path = file("documents");
         let documents = IntFile::open(&path, size_of::<u64>(), counts.documents)?;
-        if !documents.are_offsets(counts.tokens)? {
-            let why = format!("not the offsets of documents among {} tokens", counts.tokens);
-            return Err(Error::invalid(path.display().to_string(), why));
-        }
-        let path = directory.join(format!("{name}.tokens"));
-        Ok(CyclicTokens { tokens: IntFile::open(&path, width, counts.tokens)?, documents })
+        let (fit, tokens) = (documents.are_offsets(counts.tokens)?, counts.tokens);
+        ensure!(fit, path.display(), "not the offsets of documents among {tokens} tokens");
+        Ok(CyclicTokens { tokens: IntFile::open(&file("tokens"), width, tokens)?, documents })
     }
 
     pub fn len(&self) -> u64 {
@@ -180,7 +165,8 @@ impl CyclicTokens {
 #[derive(Debug)]
 pub(super) struct IntFile {
     path: PathBuf,
-    file: File,
+    /// Locked, since seeking and reading are two calls.
+    file: Mutex<File>,
     width: usize,
     count: u64,
 }
@@ -190,27 +176,24 @@ impl IntFile {
         let file = File::open(path).map_err(Error::io(path))?;
         let found = file.metadata().map_err(Error::io(path))?.len();
         let expected = u128::from(count) * width as u128;
-        if u128::from(found) != expected {
-            let why = format!("{found} bytes, expected {expected} by {MANIFEST}");
-            return Err(Error::invalid(path.display().to_string(), why));
-        }
-        Ok(IntFile { path: path.to_owned(), file, width, count })
+        let fits = u128::from(found) == expected;
+        ensure!(fits, path.display(), "{found} bytes, expected {expected} by {MANIFEST}");
+        Ok(IntFile { path: path.to_owned(), file: Mutex::new(file), width, count })
     }
 
     /// The integers at these indices.
     pub fn read(&self, range: Range<u64>) -> Result<impl Iterator<Item = u64>> {
         let width = self.width;
         let mut bytes = vec![0; (range.end - range.start) as usize * width];
-        read_exact_at(&self.file, &mut bytes, range.start * width as u64).map_err(|error| {
-            match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    let expected = self.count * width as u64;
-                    let why = format!("less than {expected} bytes: it was shortened while in use");
-                    Error::invalid(self.path.display().to_string(), why)
-                }
-                _ => Error::io(&self.path)(error),
-            }
-        })?;
+        let mut file = self.file.lock().expect("nobody panics with it");
+        let offset = SeekFrom::Start(range.start * width as u64);
+        let read = file.seek(offset).and_then(|_| file.read_exact(&mut bytes));
+        if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::UnexpectedEof) {
+            let expected = self.count * width as u64;
+            let why = format!("less than {expected} bytes: it was shortened while in use");
+            return Err(Error::invalid(self.path.display(), why));
+        }
+        read.map_err(Error::io(&self.path))?;
         Ok((0..bytes.len() / width).map(move |i| {
             let mut number = [0; size_of::<u64>()];
             number[..width].copy_from_slice(&bytes[i * width..(i + 1) * width]);
@@ -252,23 +235,5 @@ impl IntFile {
             }
         }
         Ok((self.count == 0) == (count == 0))
-    }
-}
-
-/// Fill `bytes` from an offset of the file.
-fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<()> {
-    #[cfg(unix)]
-    return std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset);
-    #[cfg(windows)]
-    {
-        let mut done = 0;
-        while done < bytes.len() {
-            let at = offset + done as u64;
-            match std::os::windows::fs::FileExt::seek_read(file, &mut bytes[done..], at)? {
-                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-                read => done += read,
-            }
-        }
-        Ok(())
     }
 }

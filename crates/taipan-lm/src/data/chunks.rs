@@ -10,20 +10,15 @@ pub(crate) const CHUNK: usize = 32 << 10;
 
 /// The text that `reader` gives, in chunks of at most [`CHUNK`] bytes. A chunk ends with the last
 /// line end in it, or in the middle of a line that is longer.
-pub(crate) struct Chunks<R> {
-    reader: R,
-    name: PathBuf,
-    buffer: Vec<u8>,
+pub(crate) struct Chunks<'a> {
+    pub(super) reader: Box<dyn Read + 'a>,
+    pub(super) name: PathBuf,
+    pub(super) buffer: Vec<u8>,
     /// Where in the document the buffer begins.
-    offset: u64,
+    pub(super) offset: u64,
 }
 
-impl<R: Read> Chunks<R> {
-    /// `offset` says where in the document called `name` the reader begins.
-    pub fn new(reader: R, name: PathBuf, offset: u64) -> Self {
-        Chunks { reader, name, buffer: Vec::new(), offset }
-    }
-
+impl Chunks<'_> {
     fn chunk(&mut self) -> Result<Option<String>> {
         let room = (CHUNK - self.buffer.len()) as u64;
         let read = self.reader.by_ref().take(room).read_to_end(&mut self.buffer);
@@ -37,7 +32,7 @@ impl<R: Read> Chunks<R> {
                 let at = error.valid_up_to();
                 let (byte, offset) = (self.buffer[at], self.offset + at as u64);
                 let why = format!("not valid UTF-8: the byte at offset {offset} is 0x{byte:02x}");
-                return Err(Error::invalid(self.name.display().to_string(), why));
+                return Err(Error::invalid(self.name.display(), why));
             }
         };
         let line_end = self.buffer[..valid].iter().rposition(|byte| *byte == b'\n');
@@ -53,7 +48,7 @@ impl<R: Read> Chunks<R> {
     }
 }
 
-impl<R: Read> Iterator for Chunks<R> {
+impl Iterator for Chunks<'_> {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -32,8 +32,11 @@ pub use order::Order;
 pub use sources::{Reason, Skipped, Sources};
 pub use split::Split;
 
-use crate::{Batch, Error, IGNORE, Result};
-use cache::{CyclicTokens, IntFile, Manifest};
+use crate::checksum::verify_files;
+use crate::error::ensure;
+use crate::{Batch, IGNORE, Result};
+use cache::{CyclicTokens, IntFile, Manifest, Token};
+use split::Subset;
 
 /// Tokens on disk, read batch by batch: they may be more than memory holds.
 ///
@@ -57,14 +60,14 @@ impl Dataset {
     pub fn open(directory: impl AsRef<Path>) -> Result<Dataset> {
         let directory = directory.as_ref();
         let dataset = Dataset::open_unverified(directory, Manifest::read(directory)?)?;
-        dataset.manifest.verify(directory)?;
+        verify_files(&dataset.manifest.files, directory)?;
         Ok(dataset)
     }
 
     fn open_unverified(directory: &Path, manifest: Manifest) -> Result<Dataset> {
-        let open = |name, counts| CyclicTokens::open(directory, name, manifest.width, counts);
-        let train = open("train", manifest.train)?;
-        let held_out = open("held_out", manifest.held_out)?;
+        let open = |subset, counts| CyclicTokens::open(directory, subset, manifest.width, counts);
+        let train = open(Subset::Train, manifest.train)?;
+        let held_out = open(Subset::HeldOut, manifest.held_out)?;
         let lengths = directory.join("held_out.lengths");
         let lengths = IntFile::open(&lengths, size_of::<u16>(), held_out.len())?;
         let fingerprint = manifest.fingerprint.to_string();
@@ -116,26 +119,21 @@ impl Dataset {
     pub fn check(&self, block_size: usize) -> Result<()> {
         let held_out = Some(("held-out", self.held_out_tokens())).filter(|(_, tokens)| *tokens > 0);
         for (subset, tokens) in [("training", self.train_tokens())].into_iter().chain(held_out) {
-            if tokens <= block_size as u64 {
-                let why = format!(
-                    "{tokens} tokens of {subset} text, expected {} or more for a block of \
-                     {block_size}",
-                    block_size as u64 + 1
-                );
-                return Err(Error::invalid("data", why));
-            }
+            let least = block_size as u64 + 1;
+            let why = format!("{tokens} tokens of {subset} text, expected {least} or more");
+            ensure!(tokens >= least, "data", "{why} for a block of {block_size}");
         }
         Ok(())
     }
 
     /// The `index`-th batch of a run. It follows from the data, the order and the index alone.
     pub fn batch(&self, order: &Order, index: u64) -> Result<Batch> {
-        let mut builder = BatchBuilder::new(self.manifest.eos_token_id, order.block_size);
+        let mut batch = Batch { block_size: order.block_size, ..Batch::default() };
         for sequence in 0..order.batch_size {
             let offset = order.offset(self.train.len(), index, sequence);
-            builder.push(&self.train, offset, order.block_size)?;
+            self.push(&mut batch, self.train.read(offset, order.block_size + 1)?);
         }
-        Ok(builder.batch)
+        Ok(batch)
     }
 
     /// Batches over the first `tokens` held-out tokens, in order, each with the bytes of text of
@@ -153,43 +151,28 @@ impl Dataset {
         let per_batch = batch_size.saturating_mul(block_size);
         let tokens = if per_batch == 0 { 0 } else { tokens.min(all) };
         (0..tokens).step_by(per_batch.max(1)).map(move |first| {
-            let mut builder = BatchBuilder::new(self.manifest.eos_token_id, block_size);
+            let mut batch = Batch { block_size, ..Batch::default() };
             let mut offset = first;
-            while builder.batch.batch_size < batch_size && offset < tokens {
+            while batch.batch_size < batch_size && offset < tokens {
                 let count = (tokens - offset).min(block_size as u64);
-                builder.push(&self.held_out, offset, count as usize)?;
+                self.push(&mut batch, self.held_out.read(offset, count as usize + 1)?);
                 offset += count;
             }
             // Of the token after each token; after the last comes the first.
             let inside = self.lengths.read(first + 1..all.min(offset + 1))?;
             let wrapped = self.lengths.read(0..u64::from(offset == all))?;
-            let lengths = inside.chain(wrapped).zip(&builder.batch.targets);
+            let lengths = inside.chain(wrapped).zip(&batch.targets);
             let predicted = lengths.filter(|(_, target)| **target != IGNORE);
             let bytes = predicted.map(|(length, _)| length).sum();
-            Ok((builder.batch, bytes))
+            Ok((batch, bytes))
         })
     }
-}
 
-/// A batch to which sequences are added.
-struct BatchBuilder {
-    eos_token_id: Option<u32>,
-    batch: Batch,
-}
-
-impl BatchBuilder {
-    fn new(eos_token_id: Option<u32>, block_size: usize) -> BatchBuilder {
-        let (ids, targets, seq_start) = (vec![], vec![], vec![]);
-        let batch = Batch { batch_size: 0, block_size, ids, targets, seq_start };
-        BatchBuilder { eos_token_id, batch }
-    }
-
-    /// Add a sequence of `count` tokens from `offset` on, and padding.
-    fn push(&mut self, tokens: &CyclicTokens, offset: u64, count: usize) -> Result<()> {
-        let BatchBuilder { eos_token_id, batch } = self;
-        for pair in tokens.read(offset, count + 1)?.windows(2) {
+    /// Add a sequence, of which the last token is only predicted, and padding.
+    fn push(&self, batch: &mut Batch, tokens: Vec<Token>) {
+        for pair in tokens.windows(2) {
             let [token, next] = [pair[0], pair[1]];
-            let ignored = next.seq_start && eos_token_id.is_none();
+            let ignored = next.seq_start && self.manifest.eos_token_id.is_none();
             batch.ids.push(token.id);
             batch.seq_start.push(u32::from(token.seq_start));
             batch.targets.push(if ignored { IGNORE } else { next.id });
@@ -199,6 +182,5 @@ impl BatchBuilder {
         batch.ids.resize(size, 0);
         batch.seq_start.resize(size, 0);
         batch.targets.resize(size, IGNORE);
-        Ok(())
     }
 }

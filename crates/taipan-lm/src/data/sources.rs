@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::chunks::Chunks;
+use crate::error::ensure;
 use crate::{Error, Result};
 
 /// How much of a file is looked at to tell text from other data.
@@ -47,37 +47,30 @@ pub struct Skipped {
 }
 
 /// Why a file is skipped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
     /// Its name, or that of a directory, begins with a dot.
+    #[error("hidden")]
     Hidden,
     /// There is a NUL among its first 8 KiB.
+    #[error("binary")]
     Binary,
     /// It has no bytes.
+    #[error("empty")]
     Empty,
     /// It was found before.
+    #[error("named twice")]
     Repeated,
     /// It is a link to a directory, which could lead in circles.
+    #[error("a link to a directory")]
     Link,
     /// It is a device, a pipe or a socket.
+    #[error("not a file")]
     Special,
     /// It is in the directory that [`Sources::find_outside`] leaves out.
+    #[error("in the output directory")]
     Output,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Hidden => "hidden",
-            Reason::Binary => "binary",
-            Reason::Empty => "empty",
-            Reason::Repeated => "named twice",
-            Reason::Link => "a link to a directory",
-            Reason::Special => "not a file",
-            Reason::Output => "in the output directory",
-        })
-    }
 }
 
 /// A range of a document's bytes; `end` may be beyond the document.
@@ -90,13 +83,11 @@ pub(crate) struct Section {
 
 impl Sources {
     /// Texts in memory, each with a name for messages. Each is a document.
-    pub fn texts<N, T>(texts: impl IntoIterator<Item = (N, T)>) -> Sources
-    where
-        N: Into<String>,
-        T: Into<Cow<'static, str>>,
-    {
-        let document = |(name, text): (N, T)| Document::Text(name.into(), text.into());
-        Sources { documents: texts.into_iter().map(document).collect(), skipped: Vec::new() }
+    pub fn texts<N: Into<String>, T: Into<Cow<'static, str>>>(
+        texts: impl IntoIterator<Item = (N, T)>,
+    ) -> Sources {
+        let texts = texts.into_iter().map(|(name, text)| Document::Text(name.into(), text.into()));
+        Sources { documents: texts.collect(), skipped: Vec::new() }
     }
 
     /// The files that are named. Each file is a document.
@@ -150,32 +141,27 @@ impl Sources {
     }
 
     /// The text of a section, in chunks that end where lines do.
-    pub(crate) fn chunks(&self, section: &Section) -> Result<Chunks<Box<dyn Read + '_>>> {
-        let len = section.end - section.start;
-        match &self.documents[section.document] {
+    pub(crate) fn chunks(&self, section: &Section) -> Result<Chunks<'_>> {
+        let (offset, len) = (section.start, section.end - section.start);
+        let (name, reader): (_, Box<dyn Read>) = match &self.documents[section.document] {
             Document::File(path) => {
                 let mut file = File::open(path).map_err(Error::io(path))?;
-                file.seek(SeekFrom::Start(section.start)).map_err(Error::io(path))?;
-                Ok(Chunks::new(Box::new(file.take(len)), path.clone(), section.start))
+                file.seek(SeekFrom::Start(offset)).map_err(Error::io(path))?;
+                (path.clone(), Box::new(file.take(len)))
             }
             Document::Text(name, text) => {
-                let text = &text.as_bytes()[(section.start as usize).min(text.len())..];
-                Ok(Chunks::new(Box::new(text.take(len)), name.into(), section.start))
+                let text = &text.as_bytes()[(offset as usize).min(text.len())..];
+                (name.into(), Box::new(text.take(len)))
             }
-        }
+        };
+        Ok(Chunks { reader, name, buffer: Vec::new(), offset })
     }
 
     /// The first offset from `at` on where a character begins.
     pub(crate) fn char_boundary(&self, document: usize, at: u64) -> Result<u64> {
-        let mut bytes = Vec::new();
-        match &self.documents[document] {
-            Document::File(path) => {
-                let mut file = File::open(path).map_err(Error::io(path))?;
-                file.seek(SeekFrom::Start(at)).map_err(Error::io(path))?;
-                file.take(4).read_to_end(&mut bytes).map_err(Error::io(path))?;
-            }
-            Document::Text(_, text) => bytes.extend(text.bytes().skip(at as usize).take(4)),
-        }
+        let section = Section { document, start: at, end: at + 4 };
+        let (mut text, mut bytes) = (self.chunks(&section)?, Vec::new());
+        text.reader.read_to_end(&mut bytes).map_err(Error::io(&text.name))?;
         let continues = |byte: &&u8| **byte & 0xc0 == 0x80;
         Ok(at + bytes.iter().take_while(continues).count() as u64)
     }
@@ -194,32 +180,24 @@ impl Search {
         for name in names {
             let name = name.as_ref();
             let before = (self.found.documents.len(), self.found.skipped.len());
-            let shown = name.display().to_string();
             let pattern = name.to_str().filter(|name| name.contains(['*', '?', '[']));
             match (fs::metadata(name), pattern) {
                 (Ok(metadata), _) if metadata.is_dir() => self.directory(name)?,
                 (Ok(_), _) => self.named(name)?,
                 (Err(_), Some(pattern)) => self.pattern(pattern)?,
                 (Err(error), None) if error.kind() == std::io::ErrorKind::NotFound => {
-                    return Err(Error::invalid(shown, "no such file or directory"));
+                    return Err(Error::invalid(name.display(), "no such file or directory"));
                 }
                 (Err(error), None) => return Err(Error::io(name)(error)),
             }
             let skipped = &self.found.skipped[before.1..];
             let repeated = skipped.iter().any(|file| file.reason == Reason::Repeated);
-            if self.found.documents.len() == before.0 && !repeated {
-                let why = match skipped {
-                    [] => "no text files found".into(),
-                    [first, ..] => {
-                        let (path, reason, all) =
-                            (first.path.display(), first.reason, skipped.len());
-                        format!(
-                            "no text files found; of {all} skipped, the first, {path}, is {reason}"
-                        )
-                    }
-                };
-                return Err(Error::invalid(shown, why));
-            }
+            let fine = self.found.documents.len() > before.0 || repeated;
+            let first = skipped.first().map_or(String::new(), |first| {
+                let (path, reason) = (first.path.display(), first.reason);
+                format!("; of {} skipped, the first, {path}, is {reason}", skipped.len())
+            });
+            ensure!(fine, name.display(), "no text files found{first}");
         }
         Ok(self.found)
     }
@@ -237,18 +215,15 @@ impl Search {
     fn named(&mut self, path: &Path) -> Result<()> {
         let skipped = self.found.skipped.len();
         self.file(path)?;
-        match self.found.skipped.get(skipped) {
-            Some(Skipped { reason, .. }) if *reason != Reason::Repeated => {
-                let found = format!("{reason}, expected UTF-8 text");
-                Err(Error::invalid(path.display().to_string(), found))
-            }
-            _ => Ok(()),
+        if let Some(Skipped { reason, .. }) = self.found.skipped.get(skipped) {
+            let is_text = *reason == Reason::Repeated;
+            ensure!(is_text, path.display(), "{reason}, expected UTF-8 text");
         }
+        Ok(())
     }
 
     fn file(&mut self, path: &Path) -> Result<()> {
-        let metadata = fs::metadata(path).map_err(Error::io(path))?;
-        if !metadata.is_file() {
+        if !fs::metadata(path).map_err(Error::io(path))?.is_file() {
             self.skip(path, Reason::Special);
             return Ok(());
         }
@@ -303,13 +278,13 @@ impl Search {
         // By itself it is the directories alone.
         let files = pattern.ends_with("**").then(|| format!("{pattern}/*"));
         let paths = glob::glob_with(files.as_deref().unwrap_or(pattern), options)
-            .map_err(|error| Error::invalid(pattern, error.to_string()))?;
+            .map_err(|error| Error::invalid(pattern, error))?;
         // What is in a directory that matched comes after it, and with it already.
         let mut walked: Option<PathBuf> = None;
         for path in paths {
             let path = path.map_err(|error| {
                 let path = error.path().to_owned();
-                Error::io(&path)(error.into())
+                Error::Io { path, source: error.into() }
             })?;
             if walked.as_ref().is_some_and(|walked| path.starts_with(walked)) {
                 continue;

@@ -1,8 +1,9 @@
 //! The split into training text and held-out text.
 
 use super::sources::{Section, Sources};
+use crate::Result;
+use crate::error::ensure;
 use crate::random::Key;
-use crate::{Error, Result};
 
 /// Which text is held out from training, to evaluate the model.
 ///
@@ -34,19 +35,22 @@ pub(super) enum Subset {
     HeldOut,
 }
 
+impl Subset {
+    /// Its name in files.
+    pub(super) fn name(self) -> &'static str {
+        if self == Subset::Train { "train" } else { "held_out" }
+    }
+}
+
 impl Split {
     /// Every section of the sources with its subset, in the order of the sources.
     pub(super) fn sections(&self, sources: &Sources) -> Result<Vec<(Section, Subset)>> {
         let fraction = self.held_out;
-        if !(0.0..1.0).contains(&fraction) {
-            let why = format!("{fraction} found, expected 0 to less than 1");
-            return Err(Error::invalid("held-out fraction", why));
-        }
+        let is_fraction = (0.0..1.0).contains(&fraction);
+        ensure!(is_fraction, "held-out fraction", "{fraction} found, expected 0 to less than 1");
         let sizes = (0..sources.len()).map(|i| sources.size(i)).collect::<Result<Vec<_>>>()?;
         let total: u64 = sizes.iter().sum();
-        if total == 0 {
-            return Err(Error::invalid("data", "no text, expected some to train on"));
-        }
+        ensure!(total > 0, "data", "no text, expected some to train on");
         let goal = match fraction {
             0.0 => 0,
             _ => ((fraction * total as f64) as u64).max(self.min_bytes.min(total / 2)).max(1),
@@ -61,26 +65,22 @@ impl Split {
                 missing -= sizes[document];
             }
         }
-        let cut = match missing > goal / 4 {
-            true => {
-                let others = (0..sizes.len()).filter(|document| !held_out[*document]);
-                // It is larger than what is missing, or it would be held out.
-                let largest =
-                    others.max_by_key(|document| (sizes[*document], usize::MAX - document));
-                let largest = largest.expect("not everything is held out");
-                Some((largest, sources.char_boundary(largest, sizes[largest] - missing)?))
-            }
-            false => None,
-        };
+        let mut cut = None;
+        if missing > goal / 4 {
+            let others = (0..sizes.len()).filter(|document| !held_out[*document]);
+            // It is larger than what is missing, or it would be held out.
+            let largest = others.max_by_key(|document| (sizes[*document], usize::MAX - document));
+            let largest = largest.expect("not everything is held out");
+            cut = Some((largest, sources.char_boundary(largest, sizes[largest] - missing)?));
+        }
         let mut sections = Vec::new();
         for section in sources.documents() {
-            let document = section.document;
             match cut {
-                Some((cut, at)) if cut == document => {
+                Some((cut, at)) if cut == section.document => {
                     sections.push((Section { end: at, ..section }, Subset::Train));
                     sections.push((Section { start: at, ..section }, Subset::HeldOut));
                 }
-                _ if held_out[document] => sections.push((section, Subset::HeldOut)),
+                _ if held_out[section.document] => sections.push((section, Subset::HeldOut)),
                 _ => sections.push((section, Subset::Train)),
             }
         }

@@ -25,11 +25,6 @@ pub(super) struct Layer {
     skip: Parameter,                 // [inner]
     out: Parameter,                  // [d, inner]
     out_bias: Option<Parameter>,     // [d]
-    sizes: Sizes,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
     n: usize,
     r: usize,
     eps: f64,
@@ -83,34 +78,31 @@ impl Layer {
     ) -> Result<Layer> {
         let (d, inner, n) = (config.hidden_size, config.inner_size(), config.state_size);
         let (k, r) = (config.conv_kernel, config.time_step_rank);
-        let mut slice = |name: &str, rows, shape: &[usize], role, init| {
-            let stored = format!("backbone.layers.{index}.{name}");
-            builder.build(ParameterSpec { stored, shape: shape.to_vec(), rows, role, init })
-        };
-        let (x, z) = (Some(("x", 0..inner)), Some(("z", inner..2 * inner)));
+        let stored = |name: &str| format!("backbone.layers.{index}.{name}");
         // The initialisation of torch's layers, which the paper's code leaves as it is.
         let uniform = |inputs: usize| Init::Uniform(1.0 / (inputs as f64).sqrt());
-        let (name, shape, init) = ("mixer.in_proj.weight", [2 * inner, d], uniform(d));
-        let in_x = slice(name, x.clone(), &shape, Role::Matrix, init)?;
-        let in_z = slice(name, z.clone(), &shape, Role::Matrix, init)?;
-        let in_bias = match config.use_bias {
-            true => {
-                let (name, shape) = ("mixer.in_proj.bias", [2 * inner]);
-                let x = slice(name, x, &shape, Role::Vector, Init::Zeros)?;
-                Some([x, slice(name, z, &shape, Role::Vector, Init::Zeros)?])
-            }
-            false => None,
+        let mut halves = |name: &str, shape: &[usize], role, init| -> Result<[Parameter; 2]> {
+            let mut half = |label, rows| {
+                let (stored, rows) = (stored(name), Some((label, rows)));
+                builder.build(ParameterSpec { stored, shape, rows, role, init })
+            };
+            Ok([half("x", 0..inner)?, half("z", inner..2 * inner)?])
         };
-        let mut whole =
-            |name: &str, shape: &[usize], role, init| slice(name, None, shape, role, init);
-        let mut bias = |name: &str, len, used, init| match used {
-            true => whole(name, &[len], Role::Vector, init).map(Some),
-            false => Ok(None),
+        let weight = [2 * inner, d];
+        let [in_x, in_z] = halves("mixer.in_proj.weight", &weight, Role::Matrix, uniform(d))?;
+        let biases = || halves("mixer.in_proj.bias", &weight[..1], Role::Vector, Init::Zeros);
+        let in_bias = config.use_bias.then(biases).transpose()?;
+        let mut whole = |name: &str, shape: &[usize], role, init| {
+            builder.whole(stored(name), shape, role, init)
+        };
+        let mut bias = |name, len, used: bool, init| {
+            used.then(|| whole(name, &[len], Role::Vector, init)).transpose()
         };
         let conv_bias = bias("mixer.conv1d.bias", inner, config.use_conv_bias, uniform(k))?;
         let out_bias = bias("mixer.out_proj.bias", d, config.use_bias, Init::Zeros)?;
         // Every layer adds to the residual stream, whose variance must not grow with their number.
         let out = Init::Uniform(1.0 / ((inner * config.num_hidden_layers) as f64).sqrt());
+        let selected = [r + 2 * n, inner];
         let steps = Init::StepBias { min: 1e-3, max: 0.1 };
         let dt = Init::Uniform((r as f64).powf(-0.5));
         Ok(Layer {
@@ -120,19 +112,16 @@ impl Layer {
             in_bias,
             conv: whole("mixer.conv1d.weight", &[inner, 1, k], Role::Matrix, uniform(k))?,
             conv_bias,
-            x_proj: whole(
-                "mixer.x_proj.weight",
-                &[r + 2 * n, inner],
-                Role::Matrix,
-                uniform(inner),
-            )?,
+            x_proj: whole("mixer.x_proj.weight", &selected, Role::Matrix, uniform(inner))?,
             dt_proj: whole("mixer.dt_proj.weight", &[inner, r], Role::Matrix, dt)?,
             dt_bias: whole("mixer.dt_proj.bias", &[inner], Role::Recurrence, steps)?,
             a_log: whole("mixer.A_log", &[inner, n], Role::Recurrence, Init::LogArange)?,
             skip: whole("mixer.D", &[inner], Role::Recurrence, Init::Ones)?,
             out: whole("mixer.out_proj.weight", &[d, inner], Role::Matrix, out)?,
             out_bias,
-            sizes: Sizes { n, r, eps: config.layer_norm_epsilon },
+            n,
+            r,
+            eps: config.layer_norm_epsilon,
         })
     }
 
@@ -146,7 +135,7 @@ impl Layer {
         seq_start: Option<&Tensor>,
         initial: Option<&LayerState>,
     ) -> taipan::Result<(Stream, LayerState)> {
-        let Sizes { n, r, eps } = self.sizes;
+        let &Layer { n, r, eps, .. } = self;
         let (u, residual) = stream.normed(&self.norm, eps)?;
         let bias = |i: usize| self.in_bias.as_ref().map(|biases| &*biases[i]);
         let x = linear(&u, Weight::nk(&self.in_x), bias(0), Activation::None)?; // [b, l, inner]
@@ -202,9 +191,8 @@ impl Layer {
             let (stream, _) = layer.forward(&stream, seq_start.as_ref(), None)?;
             Ok([stream.hidden].into_iter().chain(stream.residual).collect())
         })?;
-        let mut results = results.into_iter();
-        let mut next = || results.next().expect("a stream has two tensors after a layer");
-        Ok(Stream { hidden: next(), residual: Some(next()), dtype })
+        let [hidden, residual] = results.try_into().expect("two tensors of a stream");
+        Ok(Stream { hidden, residual: Some(residual), dtype })
     }
 }
 

@@ -24,12 +24,14 @@
 mod layer;
 mod parameter;
 
+use serde::{Deserialize, Serialize};
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
 use self::layer::{Layer, LayerState, Stream};
-use self::parameter::{Init, ParameterBuilder, ParameterSpec, Source};
+use self::parameter::{Init, ParameterBuilder, ParameterSpec};
 pub use self::parameter::{Parameter, Role};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
+use crate::random::parameter_seed;
 use crate::{Batch, Config, IGNORE};
 
 /// A Mamba language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
@@ -67,10 +69,12 @@ pub struct Mamba {
 }
 
 /// What the layers save for backward.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Activations {
     /// All activations that backward needs.
     #[default]
+    #[serde(rename = "kept")]
     Saved,
     /// Only the input of each layer; the rest is recomputed in backward (activation checkpointing).
     /// Takes a third more time, and little more memory than the activations of one layer.
@@ -83,8 +87,8 @@ pub struct State(Vec<LayerState>);
 
 /// The parameters, by a reference of either kind, in a fixed order.
 macro_rules! parameters {
-    ($(#[$doc:meta])* $name:ident, $($reference:tt)+) => {
-        $(#[$doc])*
+    ($doc:literal, $name:ident, $($reference:tt)+) => {
+        #[doc = $doc]
         pub fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
             let Mamba { embeddings, layers, norm_f, head, .. } = self;
             [embeddings]
@@ -98,21 +102,18 @@ macro_rules! parameters {
 }
 
 impl Mamba {
-    parameters! {
-        /// Everything that is trained, always in the same order.
-        parameters, &
-    }
-
-    parameters! {
-        /// The same, to be changed.
-        parameters_mut, &mut
-    }
+    parameters!("Everything that is trained, always in the same order.", parameters, &);
+    parameters!("The same, to be changed.", parameters_mut, &mut);
 
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
     /// gives the same model on every device, and one in half precision is that of f32, rounded.
     pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<Mamba> {
-        let source = Source::Random { seed, count: 0 };
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, source })
+        let mut count = 0;
+        let values = &mut |spec: &ParameterSpec| {
+            count += 1;
+            Ok(spec.init.values(&spec.stored_shape(), parameter_seed(seed, count))?)
+        };
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
     }
 
     /// A model with the weights that `find` returns for a name in Hugging Face's files and a shape.
@@ -124,51 +125,38 @@ impl Mamba {
         device: &Device,
         mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,
     ) -> Result<Mamba> {
-        let source = Source::Stored(&mut find);
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, source })
+        let values = &mut |spec: &ParameterSpec| {
+            let ParameterSpec { stored, shape, rows, .. } = spec;
+            let whole = find(stored, shape)?;
+            let found = whole.shape();
+            ensure!(found == *shape, "model", "{stored} is {found:?}, expected {shape:?}");
+            match rows {
+                Some((_, rows)) => Ok(whole.slice(0, rows.clone())?),
+                None => Ok(whole),
+            }
+        };
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
     }
 
     fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
-        if !builder.dtype.is_float() {
-            return Err(Error::invalid(
-                "model",
-                format!("the dtype is {}, expected a float", builder.dtype),
-            ));
-        }
+        let dtype = builder.dtype;
+        ensure!(dtype.is_float(), "model", "the dtype is {dtype}, expected a float");
         config.check()?;
         let (v, d) = (config.vocab_size, config.hidden_size);
-        let spec = |stored: &str, shape: &[usize], role, init| ParameterSpec {
-            stored: stored.into(),
-            shape: shape.to_vec(),
-            rows: None,
-            role,
-            init,
+        let table = |builder: &mut ParameterBuilder, name| {
+            builder.whole(name, &[v, d], Role::Matrix, Init::Normal(0.02))
         };
-        let normal = Init::Normal(0.02);
         Ok(Mamba {
             config: config.clone(),
-            dtype: builder.dtype,
-            embeddings: builder.build(spec(
-                "backbone.embeddings.weight",
-                &[v, d],
-                Role::Matrix,
-                normal,
-            ))?,
+            dtype,
+            embeddings: table(builder, "backbone.embeddings.weight")?,
             layers: (0..config.num_hidden_layers)
                 .map(|i| Layer::new(config, i, builder))
                 .collect::<Result<_>>()?,
-            norm_f: builder.build(spec(
-                "backbone.norm_f.weight",
-                &[d],
-                Role::Vector,
-                Init::Ones,
-            ))?,
-            head: match config.tie_word_embeddings {
-                true => None,
-                false => {
-                    Some(builder.build(spec("lm_head.weight", &[v, d], Role::Matrix, normal))?)
-                }
-            },
+            norm_f: builder.whole("backbone.norm_f.weight", &[d], Role::Vector, Init::Ones)?,
+            head: (!config.tie_word_embeddings)
+                .then(|| table(builder, "lm_head.weight"))
+                .transpose()?,
             activations: Activations::Saved,
         })
     }
@@ -195,14 +183,11 @@ impl Mamba {
 
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
-        let on_device = |values: &[u32]| {
-            Tensor::new(values, &[batch.batch_size, batch.block_size], self.device())
-        };
+        let shape = [batch.batch_size, batch.block_size];
+        let on_device = |values: &[u32]| Tensor::new(values, &shape, self.device());
         let (ids, targets) = (on_device(&batch.ids)?, on_device(&batch.targets)?);
-        let seq_start = match batch.seq_start.contains(&1) {
-            true => Some(on_device(&batch.seq_start)?),
-            false => None,
-        };
+        let is_reset = batch.seq_start.contains(&1);
+        let seq_start = is_reset.then(|| on_device(&batch.seq_start)).transpose()?;
         let mut stream = self.embed(&ids)?;
         for layer in &self.layers {
             stream = match self.activations {
@@ -237,9 +222,7 @@ impl Mamba {
             let why = format!("ids are {:?}, expected [b, l]", ids.shape());
             return Err(Error::invalid("next", why));
         };
-        if l == 0 {
-            return Err(Error::invalid("next", "ids are [b, 0], expected at least one token"));
-        }
+        ensure!(l > 0, "next", "ids are [b, 0], expected at least one token");
         taipan::no_grad(|| {
             let mut stream = self.embed(ids)?;
             let mut states = Vec::with_capacity(self.layers.len());
@@ -256,11 +239,9 @@ impl Mamba {
     }
 
     fn embed(&self, ids: &Tensor) -> taipan::Result<Stream> {
-        let dtype = match self.config.residual_in_fp32 {
-            true => Role::Recurrence.dtype(self.dtype),
-            false => self.dtype,
-        };
-        Ok(Stream { hidden: embedding(&self.embeddings, ids)?, residual: None, dtype })
+        let role = if self.config.residual_in_fp32 { Role::Recurrence } else { Role::Matrix };
+        let (hidden, dtype) = (embedding(&self.embeddings, ids)?, role.dtype(self.dtype));
+        Ok(Stream { hidden, residual: None, dtype })
     }
 
     fn normed(&self, stream: &Stream) -> taipan::Result<Tensor> {

@@ -4,8 +4,7 @@ use std::ops::{Deref, Range};
 
 use taipan::{DType, Device, Tensor};
 
-use crate::error::{Error, Result};
-use crate::random::parameter_seed;
+use crate::Result;
 
 /// One trained tensor of a model. Where a `&Tensor` is expected, it is one.
 ///
@@ -59,10 +58,10 @@ impl Role {
 }
 
 /// What a parameter is made from.
-pub(super) struct ParameterSpec {
+pub(super) struct ParameterSpec<'a> {
     pub(super) stored: String,
     /// Of the tensor in the file.
-    pub(super) shape: Vec<usize>,
+    pub(super) shape: &'a [usize],
     /// The rows of it that this is, and their name; all of them if there is none.
     pub(super) rows: Option<(&'static str, Range<usize>)>,
     pub(super) role: Role,
@@ -91,41 +90,36 @@ pub(super) enum Init {
 pub(super) struct ParameterBuilder<'a> {
     pub(super) dtype: DType,
     pub(super) device: &'a Device,
-    pub(super) source: Source<'a>,
+    /// Gives the values, in the shape of the slice in the file.
+    pub(super) values: &'a mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
 }
 
-/// Where values come from.
-pub(super) enum Source<'a> {
-    /// Drawn at random; every parameter takes the next seed.
-    Random { seed: u64, count: u64 },
-    /// From a file: the tensor of this name, which must have this shape.
-    Stored(&'a mut dyn FnMut(&str, &[usize]) -> Result<Tensor>),
+impl ParameterSpec<'_> {
+    /// The shape of the slice in the file.
+    pub(super) fn stored_shape(&self) -> Vec<usize> {
+        let mut shape = self.shape.to_vec();
+        if let Some((_, rows)) = &self.rows {
+            shape[0] = rows.len();
+        }
+        shape
+    }
 }
 
 impl ParameterBuilder<'_> {
+    /// A parameter that is all of a stored tensor.
+    pub(super) fn whole(
+        &mut self,
+        stored: impl Into<String>,
+        shape: &[usize],
+        role: Role,
+        init: Init,
+    ) -> Result<Parameter> {
+        self.build(ParameterSpec { stored: stored.into(), shape, rows: None, role, init })
+    }
+
     pub(super) fn build(&mut self, spec: ParameterSpec) -> Result<Parameter> {
-        let ParameterSpec { stored, shape, rows, role, init } = spec;
-        let mut stored_shape = shape.clone();
-        if let Some((_, range)) = &rows {
-            stored_shape[0] = range.len();
-        }
-        let values = match &mut self.source {
-            Source::Random { seed, count } => {
-                *count += 1;
-                init.values(&stored_shape, parameter_seed(*seed, *count))?
-            }
-            Source::Stored(find) => {
-                let whole = find(&stored, &shape)?;
-                if whole.shape() != shape {
-                    let why = format!("{stored} is {:?}, expected {shape:?}", whole.shape());
-                    return Err(Error::invalid("model", why));
-                }
-                match &rows {
-                    Some((_, range)) => whole.slice(0, range.clone())?,
-                    None => whole,
-                }
-            }
-        };
+        let (values, stored_shape) = ((self.values)(&spec)?, spec.stored_shape());
+        let ParameterSpec { stored, rows, role, .. } = spec;
         // The middle dimension of a depthwise convolution is 1.
         let values = match stored_shape[..] {
             [d, 1, k] => values.reshape(&[d, k])?,
@@ -142,7 +136,7 @@ impl ParameterBuilder<'_> {
 
 impl Init {
     /// In f64 on the CPU, so that models of every dtype and device start with the same values.
-    fn values(self, shape: &[usize], seed: u64) -> taipan::Result<Tensor> {
+    pub(super) fn values(self, shape: &[usize], seed: u64) -> taipan::Result<Tensor> {
         const CPU: Device = Device::Cpu;
         let constant = |value| Tensor::full(shape, value, DType::F64, &CPU);
         let uniform = |min: f64, max: f64| {

@@ -11,6 +11,7 @@ use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer
 
 use super::byte_level::{self, Bpe};
 use crate::data::Sources;
+use crate::error::ensure;
 use crate::{Error, Result};
 
 const SPECIAL: &[&str] = &["<|endoftext|>"];
@@ -26,11 +27,8 @@ struct Word {
 pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
     let mut tokens: Vec<String> = SPECIAL.iter().map(|token| token.to_string()).collect();
     tokens.extend(byte_level::alphabet().map(String::from));
-    let refuse = |why: String| Error::invalid("tokenizer of the given size", why);
-    if vocab_size <= tokens.len() {
-        let least = tokens.len() + 1;
-        return Err(refuse(format!("{vocab_size} tokens, expected {least} or more")));
-    }
+    let (subject, least) = ("tokenizer of the given size", tokens.len() + 1);
+    ensure!(vocab_size >= least, subject, "{vocab_size} tokens, expected {least} or more");
     let mut words = words(sources)?;
     let mut pairs = Pairs::default();
     for (index, word) in words.iter().enumerate() {
@@ -41,7 +39,8 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
     while tokens.len() < vocab_size {
         let Some(pair) = pairs.most_frequent() else {
             let found = tokens.len();
-            return Err(refuse(format!("the text gives {found} tokens, expected {vocab_size}")));
+            let why = format!("the text gives {found} tokens, expected {vocab_size}");
+            return Err(Error::invalid(subject, why));
         };
         // A token that is not there yet: what is joined inside a string does not depend on what is
         // around it, so no two pairs make the same.
@@ -49,7 +48,7 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
         let merge_rule = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
         tokens.push(merge_rule.concat());
         merges.push(merge_rule);
-        for index in pairs.words_of(pair) {
+        for index in pairs.occurrences[&pair].words.clone() {
             pairs.remove(index, &words[index]);
             merge(&mut words[index].tokens, pair, new);
             pairs.add(index, &words[index]);
@@ -66,9 +65,7 @@ fn words(sources: &Sources) -> Result<Vec<Word>> {
     for section in sources.documents() {
         for chunk in sources.chunks(&section)? {
             let mut text = PreTokenizedString::from(chunk?);
-            splitter
-                .pre_tokenize(&mut text)
-                .map_err(|error| Error::invalid("BPE", error.to_string()))?;
+            splitter.pre_tokenize(&mut text).map_err(|error| Error::invalid("BPE", error))?;
             for (word, ..) in text.get_splits(OffsetReferential::Original, OffsetType::None) {
                 match counts.get_mut(word) {
                     Some(count) => *count += 1,
@@ -77,8 +74,8 @@ fn words(sources: &Sources) -> Result<Vec<Word>> {
             }
         }
     }
-    let ids = byte_level::alphabet().into_iter().zip(SPECIAL.len() as u32..);
-    let ids: HashMap<char, u32> = ids.collect();
+    let ids: HashMap<char, u32> =
+        byte_level::alphabet().into_iter().zip(SPECIAL.len() as u32..).collect();
     let word = |(word, count): (String, u64)| Word {
         tokens: word.chars().map(|c| ids[&c]).collect(),
         count,
@@ -139,12 +136,6 @@ impl Pairs {
                 _ => self.queue.push((count, Reverse(pair))),
             }
         }
-    }
-
-    fn words_of(&self, pair: Pair) -> Vec<usize> {
-        self.occurrences
-            .get(&pair)
-            .map_or(Vec::new(), |occurrences| occurrences.words.iter().copied().collect())
     }
 }
 

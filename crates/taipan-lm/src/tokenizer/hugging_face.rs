@@ -10,14 +10,15 @@ const EOS_TOKENS: [&str; 6] =
 
 #[derive(Debug)]
 pub(super) struct HuggingFace {
-    json: String,
+    pub json: String,
     tokenizer: tokenizers::Tokenizer,
-    vocab_size: usize,
-    eos: Option<(u32, &'static str)>,
+    pub vocab_size: usize,
+    /// The id of the end-of-text token, and the token.
+    pub eos: Option<(u32, &'static str)>,
 }
 
-fn invalid(error: impl ToString) -> Error {
-    Error::invalid("tokenizer.json", error.to_string())
+fn invalid(error: impl std::fmt::Display) -> Error {
+    Error::invalid("tokenizer.json", error)
 }
 
 impl HuggingFace {
@@ -29,22 +30,9 @@ impl HuggingFace {
         tokenizer.with_post_processor(None::<PostProcessorWrapper>);
         tokenizer.set_encode_special_tokens(true);
         let largest = tokenizer.get_vocab(true).into_values().max();
-        let largest = largest.ok_or_else(|| invalid("no tokens in it"))?;
+        let vocab_size = largest.ok_or_else(|| invalid("no tokens in it"))? as usize + 1;
         let eos = EOS_TOKENS.iter().find_map(|eos| Some((tokenizer.token_to_id(eos)?, *eos)));
-        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size: largest as usize + 1, eos })
-    }
-
-    pub fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-
-    /// The id of the end-of-text token, and the token.
-    pub fn eos(&self) -> Option<(u32, &str)> {
-        self.eos
-    }
-
-    pub fn to_json(&self) -> &str {
-        &self.json
+        Ok(HuggingFace { json: json.to_owned(), tokenizer, vocab_size, eos })
     }
 
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
@@ -59,15 +47,12 @@ impl HuggingFace {
         let encoding = self.tokenizer.encode(text, false).map_err(invalid)?;
         let ids = encoding.get_ids().to_vec();
         let mut done = 0;
-        let mut lengths: Vec<usize> = encoding
-            .get_offsets()
-            .iter()
-            .map(|(_, end)| {
-                let length = end.saturating_sub(done);
-                done += length;
-                length
-            })
-            .collect();
+        let length = |(_, end): &(usize, usize)| {
+            let length = end.saturating_sub(done);
+            done += length;
+            length
+        };
+        let mut lengths: Vec<usize> = encoding.get_offsets().iter().map(length).collect();
         if let Some(last) = lengths.last_mut() {
             *last += text.len() - done;
         }

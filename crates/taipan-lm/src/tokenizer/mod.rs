@@ -9,6 +9,7 @@ mod stream;
 
 pub use stream::TextStream;
 
+use crate::error::ensure;
 use crate::{Error, Result};
 
 /// Turns text into token ids and back.
@@ -63,7 +64,7 @@ impl Tokenizer {
         let path = path.as_ref();
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
         Tokenizer::from_json(&text).map_err(|error| match error {
-            Error::Invalid { why, .. } => Error::invalid(path.display().to_string(), why),
+            Error::Invalid { why, .. } => Error::invalid(path.display(), why),
             other => other,
         })
     }
@@ -96,7 +97,7 @@ impl Tokenizer {
         match &self.0 {
             Kind::Bytes => 256,
             #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.vocab_size(),
+            Kind::HuggingFace(known) => known.vocab_size,
         }
     }
 
@@ -108,7 +109,7 @@ impl Tokenizer {
         match &self.0 {
             Kind::Bytes => Some(0),
             #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.eos().map(|(id, _)| id),
+            Kind::HuggingFace(known) => known.eos.map(|(id, _)| id),
         }
     }
 
@@ -119,7 +120,7 @@ impl Tokenizer {
         match &self.0 {
             Kind::Bytes => None,
             #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.eos().map(|(_, token)| token),
+            Kind::HuggingFace(known) => known.eos.map(|(_, token)| token),
         }
     }
 
@@ -146,9 +147,9 @@ impl Tokenizer {
     /// text. An id outside the vocabulary is an error. For text that comes token by token there is
     /// [`Tokenizer::stream`].
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        if let Some(id) = ids.iter().find(|id| **id as usize >= self.vocab_size()) {
-            let expected = format!("token {id}, expected less than {}", self.vocab_size());
-            return Err(Error::invalid("decode", expected));
+        let size = self.vocab_size();
+        for id in ids {
+            ensure!((*id as usize) < size, "decode", "token {id}, expected less than {size}");
         }
         match &self.0 {
             Kind::Bytes => {
@@ -162,7 +163,7 @@ impl Tokenizer {
 
     /// To show text while it is generated.
     pub fn stream(&self) -> TextStream<'_> {
-        TextStream::new(self)
+        TextStream { tokenizer: self, ids: Vec::new(), shown: 0 }
     }
 
     /// The text of a `tokenizer.json`: what was read, or for bytes one with which Hugging Face's
@@ -171,7 +172,7 @@ impl Tokenizer {
         match &self.0 {
             Kind::Bytes => byte_level::bytes_json().to_string(),
             #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.to_json().to_owned(),
+            Kind::HuggingFace(known) => known.json.clone(),
         }
     }
 }

@@ -15,18 +15,14 @@ use crate::Result;
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
 pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
+    pub(super) tokenizer: &'a Tokenizer,
     /// What the text that comes next depends on, and what is not shown yet.
-    ids: Vec<u32>,
+    pub(super) ids: Vec<u32>,
     /// How many of `ids` are shown.
-    shown: usize,
+    pub(super) shown: usize,
 }
 
-impl<'a> TextStream<'a> {
-    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
-        TextStream { tokenizer, ids: Vec::new(), shown: 0 }
-    }
-
+impl TextStream<'_> {
     /// One more token; what can be shown now.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
