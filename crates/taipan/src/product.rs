@@ -10,6 +10,14 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
+    /// The number of contiguous elements of a matrix of these sizes.
+    pub(crate) fn columns(self, rows: usize, columns: usize) -> usize {
+        match self {
+            Layout::RowMajor => columns,
+            Layout::Transposed => rows,
+        }
+    }
+
     /// The layout of the transposed matrix, stored as it is.
     fn transposed(self) -> Layout {
         match self {

@@ -14,61 +14,33 @@ const B_H = BK * (1u - TB) + BN * TB;
 const B_W = (BN * (1u - TB) + BK * TB) / 4u;
 const B_S = B_W + TB;
 const B_AT = A_H * A_S;
+// Lines that all invocations load together.
+const A_LINES = WIDTH / A_W;
+const B_LINES = WIDTH / B_W;
 var<workgroup> tile: array<vec4<f32>, max(B_AT + B_H * B_S, WIDTH * 4u)>;
 
-fn load_left(base: u32, row: u32, k: u32, local: u32) {
-    for (var e = local; e < A_H * A_W; e += WIDTH) {
-        let line = e / A_W;
-        let at = e % A_W * 4u;
-        var v: vec4<f32>;
-        if TA == 1u {
-            let i = k + line;
-            let r = row + at;
-            v = vec4(
-                left(base, r, i),
-                left(base, r + 1u, i),
-                left(base, r + 2u, i),
-                left(base, r + 3u, i),
-            );
-        } else {
-            let i = k + at;
-            let r = row + line;
-            v = vec4(
-                left(base, r, i),
-                left(base, r, i + 1u),
-                left(base, r, i + 2u),
-                left(base, r, i + 3u),
-            );
+// Load a tile of each operand, from `row`, `column` and `k` on; without comparisons if both are
+// `inside` the matrices. An invocation loads as many vec4s as any other: loops are unrolled.
+fn load(base: vec2<u32>, row: u32, column: u32, k: u32, local: u32, inside: bool) {
+    let a_at = select(vec2(row, k), vec2(k, row), TA == 1u) + vec2(local / A_W, local % A_W * 4u);
+    let b_at =
+        select(vec2(k, column), vec2(column, k), TB == 1u) + vec2(local / B_W, local % B_W * 4u);
+    let a_to = local / A_W * A_S + local % A_W;
+    let b_to = B_AT + local / B_W * B_S + local % B_W;
+    if inside {
+        for (var i = 0u; i < A_H / A_LINES; i++) {
+            tile[a_to + i * A_LINES * A_S] = left4_inside(base.x, a_at.x + i * A_LINES, a_at.y);
         }
-        tile[line * A_S + e % A_W] = v;
-    }
-}
-
-fn load_right(base: u32, column: u32, k: u32, local: u32) {
-    for (var e = local; e < B_H * B_W; e += WIDTH) {
-        let line = e / B_W;
-        let at = e % B_W * 4u;
-        var v: vec4<f32>;
-        if TB == 1u {
-            let i = k + at;
-            let c = column + line;
-            v = vec4(
-                right(base, i, c),
-                right(base, i + 1u, c),
-                right(base, i + 2u, c),
-                right(base, i + 3u, c),
-            );
-        } else {
-            let i = k + line;
-            let c = column + at;
-            v = vec4(
-                right(base, i, c),
-                right(base, i, c + 1u),
-                right(base, i, c + 2u),
-                right(base, i, c + 3u),
-            );
+        for (var i = 0u; i < B_H / B_LINES; i++) {
+            tile[b_to + i * B_LINES * B_S] = right4_inside(base.y, b_at.x + i * B_LINES, b_at.y);
         }
-        tile[B_AT + line * B_S + e % B_W] = v;
+    } else {
+        for (var i = 0u; i < A_H / A_LINES; i++) {
+            tile[a_to + i * A_LINES * A_S] = left4(base.x, a_at.x + i * A_LINES, a_at.y);
+        }
+        for (var i = 0u; i < B_H / B_LINES; i++) {
+            tile[b_to + i * B_LINES * B_S] = right4(base.y, b_at.x + i * B_LINES, b_at.y);
+        }
     }
 }
 
@@ -143,8 +115,8 @@ fn product(i: u32, local: u32, lane: u32) {
     let entry = select(slice / p.splits, 0u, WHOLE == 1u);
     let start = select(slice % p.splits * p.depth, 0u, WHOLE == 1u);
     let end = select(min(p.k, start + p.depth), p.k, WHOLE == 1u);
-    let left_base = entry * p.m * p.k;
-    let right_base = entry * p.k * p.n;
+    let base = entry * p.k * vec2(p.m, p.n);
+    let inside = VEC4 == 1u && row + BM <= p.m && column + BN <= p.n;
     let tx = local % TX;
     let ty = local / TX;
     var c00 = mat4x4<f32>();
@@ -154,8 +126,7 @@ fn product(i: u32, local: u32, lane: u32) {
     var sums = vec4<f32>();
     for (var k = start; k < end; k += BK) {
         workgroupBarrier();
-        load_left(left_base, row, k, local);
-        load_right(right_base, column, k, local);
+        load(base, row, column, k, local, inside && k + BK <= p.k);
         workgroupBarrier();
         for (var kk = 0u; kk < min(BK, end - k); kk += 4u) {
             let a = left_blocks(ty, kk, lane);

@@ -82,9 +82,13 @@ impl Gemm<'_> {
             }
         }
         let aux = aux.unwrap_or(left);
+        let lines = [product.left.columns(m, k), product.right.columns(k, n)];
         let variant = Variant {
             tile,
             subgroups: gpu.subgroup_size().is_some_and(|size| tile.fits_subgroups(size)),
+            vec4: matches!(tile, Tile::Block { .. })
+                && derivative.is_none()
+                && lines.iter().all(|len| len.is_multiple_of(4)),
             whole: entries == 1 && splits == 1,
             left: (left.spec.dtype(), product.left),
             right: (right.spec.dtype(), product.right),

@@ -5,36 +5,11 @@
 // `splits` of k. WHOLE says that there is one entry and one split. Epilogue: the function is
 // applied to the sums, to which BIAS adds aux, [n]. Prologue: the operand that DERIVATIVE names is
 // multiplied by the function's derivative, computed from aux, which has its shape.
-@group(0) @binding(0) var<storage, read> a: array<Left>;
-@group(0) @binding(1) var<storage, read> b: array<Right>;
 @group(0) @binding(2) var<storage, read> aux: array<Aux>;
 @group(0) @binding(3) var<storage, read_write> y: array<Out>;
 
 const LEFT = 1u;
 const RIGHT = 2u;
-
-// An element of an operand whose entry begins at `base`; 0 outside, where nothing is accessed.
-fn left(base: u32, row: u32, i: u32) -> f32 {
-    let inside = row < p.m && i < p.k;
-    let at = base + select(row * p.k + i, i * p.m + row, TA == 1u);
-    let safe = select(0u, at, inside);
-    var x = f32(a[safe]);
-    if DERIVATIVE == LEFT {
-        x = gradient(f32(aux[safe]), x);
-    }
-    return select(0.0, x, inside);
-}
-
-fn right(base: u32, i: u32, column: u32) -> f32 {
-    let inside = i < p.k && column < p.n;
-    let at = base + select(i * p.n + column, column * p.k + i, TB == 1u);
-    let safe = select(0u, at, inside);
-    var x = f32(b[safe]);
-    if DERIVATIVE == RIGHT {
-        x = gradient(f32(aux[safe]), x);
-    }
-    return select(0.0, x, inside);
-}
 
 // The epilogue of a sum; `slice` counts the splits of all entries.
 fn put(slice: u32, row: u32, column: u32, sum: f32) {

@@ -18,6 +18,8 @@ params! {
 pub(super) struct Variant {
     pub(super) tile: Tile,
     pub(super) subgroups: bool,
+    /// Whether operands are loaded four elements at a time: lines are multiples of four.
+    pub(super) vec4: bool,
     /// Whether there is one entry and no split along `k`.
     pub(super) whole: bool,
     pub(super) left: (DType, Layout),
@@ -126,6 +128,10 @@ impl Variant {
             (_, false) => include_str!("fetch.wgsl"),
             (_, true) => include_str!("fetch_subgroups.wgsl"),
         };
+        let (left, right) = match self.vec4 {
+            false => (include_str!("left.wgsl"), include_str!("right.wgsl")),
+            true => (include_str!("left_vec4.wgsl"), include_str!("right_vec4.wgsl")),
+        };
         let (second, pre, sums, second_type) = match self.second {
             None => (NONE, 0, 0, None),
             Some(Second::Pre(dtype)) => (SOME, 1, 0, Some(dtype)),
@@ -140,6 +146,7 @@ impl Variant {
         types.extend(second_type.map(|dtype| ("Second", dtype)));
         let consts = [
             ("WHOLE", self.whole as u32),
+            ("VEC4", self.vec4 as u32),
             ("TA", (self.left.1 == Layout::Transposed) as u32),
             ("TB", (self.right.1 == Layout::Transposed) as u32),
             ("BIAS", self.bias as u32),
@@ -148,7 +155,7 @@ impl Variant {
             ("SUMS", sums),
         ];
         self.function.program::<ProductParams>(
-            &[second, include_str!("operands.wgsl"), kernel, fetch],
+            &[second, include_str!("operands.wgsl"), left, right, kernel, fetch],
             &types,
             &[&consts[..], sizes].concat(),
         )
@@ -174,6 +181,7 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
         let base = Variant {
             tile,
             subgroups,
+            vec4: false,
             whole,
             left: (elem, Layout::RowMajor),
             right: (elem, Layout::RowMajor),
@@ -252,5 +260,10 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             }
         }
     }
-    all.into_iter().map(Variant::program).collect()
+    let can_be_vec4 = |variant: &&Variant| {
+        variant.derivative.is_none() && matches!(variant.tile, Tile::Block { .. })
+    };
+    let vec4: Vec<_> =
+        all.iter().filter(can_be_vec4).map(|&variant| Variant { vec4: true, ..variant }).collect();
+    all.into_iter().chain(vec4).map(Variant::program).collect()
 }

@@ -3,8 +3,8 @@
 // constant bounds and index their arrays by the step alone: compilers unroll them, and the arrays
 // become registers. Few more would not fit the registers of a GPU.
 //
-// db and dc are sums over channels. Each of the TEAM = 2·STEPS invocations of a team has TEAM terms
-// of a state: they pass through workgroup memory, and invocation i of the team sums term i of all.
+// db and dc are sums over channels: over a team of neighbouring invocations here, and over teams by
+// another kernel.
 @group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> u: array<Elem>;    // [b, l, d]
 @group(0) @binding(2) var<storage, read> saved: array<f32>;  // [b, chunks, n, d]
@@ -14,16 +14,12 @@
 // [b, segments, 2·n + 2, d]: the gradients of the states after a segment, which become those of the
 // states before it; then the segment's contributions to da_log, dd and ddelta_bias.
 @group(0) @binding(5) var<storage, read_write> carries: array<f32>;
-// Of db and dc: [teams, p.partial_chunks, n, 2, STEPS].
+// Of db and dc: [teams, partial_chunks, n, 2, STEPS].
 @group(0) @binding(6) var<storage, read_write> partials: array<f32>;
+// With OUTPUT and a gate, y without its gate: [b, l, d]. Elsewhere there are no registers for it.
+@group(0) @binding(7) var<storage, read_write> y: array<f32>;
 
-const TEAM = 2u * STEPS;
 const QUADS = STEPS / 4u;
-
-// A plane for each four of the terms of all invocations. It has one element more, so that no two
-// invocations meet in a bank of memory.
-const PLANE = WIDTH + 1u;
-var<workgroup> terms: array<vec4<f32>, 2u * QUADS * PLANE>;
 
 // A·∂b_factor/∂A = Δ·ā − b_factor = Δ·x·φ₁'(x) with zero-order hold, where x = Δ·A. Near 0 the
 // difference would cancel: there, the series φ₁'(x) = Σ xᵏ·(k+1)/(k+2)! is used.
@@ -57,10 +53,9 @@ fn main(
         return;
     }
     let channel = at.block * WIDTH + local;
+    // Invocations beyond the last channel add zeros to the sums of their team.
     let exists = channel < p.d;
     let c = min(channel, p.d - 1u);
-    let lane = local % TEAM;
-    let team = local / TEAM;
     let skip = prepared[skip_at(c)];
     let own = (at.entry * p.all_segments + at.segment) * (2u * p.n + 2u);
     var dd = 0.0;
@@ -78,69 +73,67 @@ fn main(
         var by_input: array<f32, STEPS>;
         // Σ_n g·(A·ā·h_{t−1} + u·b·∂b_factor/∂Δ); with Euler's method, without the second term.
         var by_size: array<f32, STEPS>;
+        var ys: array<f32, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
             let i = (row + min(t, steps - 1u)) * p.d + c;
             let there = exists && t < steps;
             let size = select(0.0, ddelta[i], there);
-            let input = f32(u[i]);
+            let input = select(0.0, f32(u[i]), exists);
             sizes[t] = size;
             inputs[t] = select(size * input, input, ZERO_ORDER_HOLD == 1u);
             dys[t] = select(0.0, du[i], there);
             dd = fma(dys[t], input, dd);
             by_input[t] = 0.0;
             by_size[t] = 0.0;
+            ys[t] = skip * input;
         }
 
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, c)];
             let inverse = inverse_of(rate);
             let a = rate * LN_2;
-            let rows = bc_rows_at(number, j);
-            var h = saved[(number * p.n + j) * p.d + c];
+            var rows = load_bc(bc_rows_at(number, j), local);
+            var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
-            for (var q = 0u; q < QUADS; q++) {
-                var dc = vec4<f32>();
-                for (var k = 0u; k < 4u; k++) {
-                    let t = 4u * q + k;
-                    let step = discretize(sizes[t], rate, inverse);
-                    h = select(h, 0.0, starts_at(seq_starts, t));
-                    decayed[t] = step.a_bar * h;
-                    let input = scaled_input(inputs[t], step.b_factor);
-                    h = fma(input, prepared[rows + t], decayed[t]);
-                    dc[k] = dys[t] * h;
+            var terms4 = vec4<f32>();
+            for (var t = 0u; t < STEPS; t++) {
+                let step = discretize(sizes[t], rate, inverse);
+                h = select(h, 0.0, starts_at(seq_starts, t));
+                decayed[t] = step.a_bar * h;
+                h = fma(scaled_input(inputs[t], step.b_factor), bc_at(&rows, t), decayed[t]);
+                terms4[t % 4u] = dys[t] * h;
+                if OUTPUT == 1u {
+                    ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
                 }
-                terms[(QUADS + q) * PLANE + local] = dc;
+                if t % 4u == 3u {
+                    put_terms(QUADS + t / 4u, terms4, local);
+                }
             }
 
-            var carry = carries[(own + j) * p.d + c]; // ā_{t+1}·g_{t+1}
+            var carry = select(0.0, carries[(own + j) * p.d + c], exists); // ā_{t+1}·g_{t+1}
             var da = 0.0;
             var da_b = 0.0;
-            for (var r = 0u; r < QUADS; r++) {
-                let q = QUADS - 1u - r;
-                var db = vec4<f32>();
-                for (var s = 0u; s < 4u; s++) {
-                    let k = 3u - s;
-                    let t = 4u * q + k;
-                    let b = prepared[rows + t];
-                    let g = fma(prepared[rows + STEPS + t], dys[t], carry);
-                    let lost = g * decayed[t];
-                    da = fma(sizes[t], lost, da);
-                    by_size[t] = fma(a, lost, by_size[t]);
-                    let step = discretize(recomputed(sizes[t]), rate, inverse);
-                    carry = step.a_bar * g;
-                    if ZERO_ORDER_HOLD == 1u {
-                        let gb = g * b;
-                        by_input[t] = fma(gb, step.b_factor, by_input[t]);
-                        by_size[t] = fma(inputs[t] * b, carry, by_size[t]);
-                        da_b = fma(inputs[t] * gb, b_factor_derivative(sizes[t], a, step), da_b);
-                        db[k] = g * step.b_factor * inputs[t];
-                    } else {
-                        by_input[t] = fma(b, g, by_input[t]);
-                        db[k] = g * inputs[t];
-                    }
-                    carry = select(carry, 0.0, starts_at(seq_starts, t));
+            for (var t = i32(STEPS) - 1; t >= 0; t--) {
+                let b = bc_at(&rows, u32(t));
+                let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
+                let lost = g * decayed[t];
+                da = fma(sizes[t], lost, da);
+                by_size[t] = fma(a, lost, by_size[t]);
+                let step = discretize(recomputed(sizes[t]), rate, inverse);
+                carry = step.a_bar * g;
+                if ZERO_ORDER_HOLD == 1u {
+                    let gb = g * b;
+                    by_input[t] = fma(gb, step.b_factor, by_input[t]);
+                    by_size[t] = fma(inputs[t] * b, carry, by_size[t]);
+                    da_b = fma(inputs[t] * gb, b_factor_derivative(sizes[t], a, step), da_b);
+                } else {
+                    by_input[t] = fma(b, g, by_input[t]);
                 }
-                terms[q * PLANE + local] = db;
+                terms4[t % 4] = g * scaled_input(inputs[t], step.b_factor);
+                if t % 4 == 0 {
+                    put_terms(u32(t) / 4u, terms4, local);
+                }
+                carry = select(carry, 0.0, starts_at(seq_starts, u32(t)));
             }
             if exists {
                 let earlier = (own + p.n + j) * p.d + c;
@@ -152,14 +145,9 @@ fn main(
                 carries[(own + j) * p.d + c] = carry;
             }
 
-            workgroupBarrier();
-            var sum = 0.0;
-            for (var i = 0u; i < TEAM; i++) {
-                sum += terms[lane / 4u * PLANE + team * TEAM + i][lane % 4u];
-            }
-            let place = (at.block * (WIDTH / TEAM) + team) * p.partial_chunks + number - p.first_chunk;
-            partials[(place * p.n + j) * TEAM + lane] = sum;
-            workgroupBarrier(); // before the next state overwrites the terms
+            let team = at.block * (WIDTH / TEAM) + local / TEAM;
+            let place = team * p.partial_chunks + number - p.first_chunk;
+            write_sums((place * p.n + j) * 2u * STEPS, local);
         }
 
         // In registers first: where the step sizes are loaded and stored in one loop, compilers hold
@@ -182,6 +170,9 @@ fn main(
                 ddelta[i] = whole;
                 du[i] = dys[t];
                 dbias += whole;
+                if OUTPUT == 1u && given(GATE) {
+                    y[i] = ys[t];
+                }
             }
         }
     }

@@ -33,10 +33,13 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let at = work_of(flat(group, groups));
-    let channel = at.block * WIDTH + local;
-    if at.unit >= p.end_unit || channel >= p.d {
-        return; // no barrier follows
+    if at.unit >= p.end_unit {
+        return;
     }
+    // Invocations beyond the last channel compute it as well, and store nothing: subgroups may need
+    // them.
+    let exists = at.block * WIDTH + local < p.d;
+    let channel = min(at.block * WIDTH + local, p.d - 1u);
     let skip = prepared[skip_at(channel)];
     let bias = prepared[bias_at(channel)];
     var total = 0.0;
@@ -64,30 +67,31 @@ fn main(
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, channel)];
             let inverse = inverse_of(rate);
-            let rows = bc_rows_at(number, j);
+            var rows = load_bc(bc_rows_at(number, j), local);
             var h = state_before(at, channel, chunk, j);
-            if OUTPUT == 1u && chunk == 0u && given(SAVE) {
+            if OUTPUT == 1u && chunk == 0u && given(SAVE) && exists {
                 saved[(number * p.n + j) * p.d + channel] = h;
             }
             for (var t = 0u; t < STEPS; t++) {
                 let step = discretize(sizes[t], rate, inverse);
                 h = select(h, 0.0, starts_at(seq_starts, t));
                 let input = scaled_input(inputs[t], step.b_factor);
-                h = fma(step.a_bar, h, input * prepared[rows + t]);
+                h = fma(step.a_bar, h, input * bc_at(&rows, t));
                 if OUTPUT > 0u {
-                    ys[t] = fma(prepared[rows + STEPS + t], h, ys[t]);
+                    ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
                 }
             }
-            if OUTPUT < 2u && (chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks)) {
+            let saves = chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks);
+            if OUTPUT < 2u && saves && exists {
                 saved[((number + 1u) * p.n + j) * p.d + channel] = h;
             }
-            if OUTPUT == 1u && chunk + 1u == p.chunks {
+            if OUTPUT == 1u && chunk + 1u == p.chunks && exists {
                 final_state[(at.entry * p.d + channel) * p.n + j] = h;
             }
         }
 
         for (var t = 0u; t < STEPS; t++) {
-            if OUTPUT > 0u && t < steps {
+            if OUTPUT > 0u && t < steps && exists {
                 let i = (row + t) * p.d + channel;
                 var out = ys[t];
                 if OUTPUT == 1u && given(GATE) {
@@ -97,7 +101,7 @@ fn main(
             }
         }
     }
-    if OUTPUT == 0u {
+    if OUTPUT == 0u && exists {
         final_state[(at.entry * p.all_segments + at.segment) * p.d + channel] =
             select(total, RESET, started != 0u);
     }

@@ -17,9 +17,6 @@ use crate::spec::Spec;
 /// Invocations of a workgroup: one for each channel.
 const WIDTH: usize = 64;
 
-/// Invocations whose terms of `db` and `dc` are summed before they are written.
-const TEAM: usize = 2 * CHUNK;
-
 /// The limit of the partial sums of `db` and `dc`: beyond it, they are computed some rows at a
 /// time.
 const MAX_PARTIAL_BYTES: usize = 16 << 20;
@@ -65,20 +62,51 @@ struct Variant {
     native_exp2: bool,
     /// Whether the adapter computes on the CPU.
     software: bool,
+    /// The size of subgroups, if these are used.
+    subgroups: Option<u32>,
+}
+
+impl Variant {
+    fn new(scan: &SelectiveScan, gpu: &Gpu, elem: DType, steps: usize) -> Variant {
+        let software = gpu.is_software();
+        let usable = |size: &u32| software && steps == CHUNK && (4..=32).contains(size);
+        Variant {
+            elem,
+            discretization: scan.discretization,
+            seq_start: scan.index(Optional::SeqStart).is_some(),
+            steps,
+            native_exp2: gpu.has_accurate_exp2(),
+            software,
+            subgroups: gpu.subgroup_size().filter(usable),
+        }
+    }
+
+    /// Invocations whose terms of `db` and `dc` are summed before they are written.
+    fn team(self) -> usize {
+        self.subgroups.map_or(2 * CHUNK, |size| size as usize)
+    }
 }
 
 impl Pass {
     fn program(self, variant: Variant) -> Program {
         let (prepared, channels) = (include_str!("prepared.wgsl"), include_str!("channels.wgsl"));
+        let (rows, sums) = match variant.subgroups {
+            Some(_) => {
+                (include_str!("bc_rows_subgroups.wgsl"), include_str!("team_sums_subgroups.wgsl"))
+            }
+            None => (include_str!("bc_rows.wgsl"), include_str!("team_sums.wgsl")),
+        };
         let source: &[&'static str] = match self {
             Pass::Prepare => &[MATH, prepared, include_str!("prepare.wgsl"), ELEMENTS],
             Pass::SegmentEnds | Pass::Output | Pass::Ungated => {
-                &[prepared, channels, include_str!("forward.wgsl")]
+                &[prepared, channels, rows, include_str!("forward.wgsl")]
             }
             Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
             Pass::Upstream => &[prepared, include_str!("upstream.wgsl"), ELEMENTS],
-            Pass::Reverse => &[prepared, channels, include_str!("reverse.wgsl")],
-            Pass::Backward => &[MATH, prepared, channels, include_str!("backward.wgsl")],
+            Pass::Reverse => &[prepared, channels, rows, include_str!("reverse.wgsl")],
+            Pass::Backward => {
+                &[MATH, prepared, channels, rows, sums, include_str!("backward.wgsl")]
+            }
             Pass::SumPartials => &[include_str!("sum_partials.wgsl"), ELEMENTS],
             Pass::GateGrad => &[include_str!("gate_grad.wgsl"), ELEMENTS],
             Pass::Finish => &[prepared, include_str!("finish.wgsl"), ELEMENTS],
@@ -100,13 +128,15 @@ impl Pass {
             // Reverse needs ā only, which is the same for both methods.
             ("ZERO_ORDER_HOLD", (zero_order && self != Pass::Reverse) as u32),
         ];
+        let team = variant.subgroups.map(|size| ("TEAM", size));
+        let scan: Vec<_> = scan.into_iter().chain(team).collect();
         let with = |name, value| [&scan[..], &[(name, value)]].concat();
         let consts = match self {
             Pass::GateGrad => vec![],
             Pass::Prepare | Pass::Carry | Pass::Finish | Pass::Upstream | Pass::SumPartials => {
                 vec![steps]
             }
-            Pass::Reverse => scan.to_vec(),
+            Pass::Reverse => scan,
             Pass::SegmentEnds => with("OUTPUT", 0),
             Pass::Output => with("OUTPUT", 1),
             Pass::Ungated => with("OUTPUT", 2),
@@ -114,7 +144,9 @@ impl Pass {
             // of registers. A CPU has a stack.
             Pass::Backward => {
                 let costly = zero_order || !variant.native_exp2;
-                with("RECOMPUTE", (costly && !variant.software) as u32)
+                let mut consts = with("RECOMPUTE", (costly && !variant.software) as u32);
+                consts.push(("OUTPUT", variant.software as u32));
+                consts
             }
         };
         match self {
@@ -298,14 +330,7 @@ pub(super) fn forward(
         };
     }
     let steps = if y.spec.shape()[1] == 1 { 1 } else { CHUNK };
-    let variant = Variant {
-        elem: y.spec.dtype(),
-        discretization: scan.discretization,
-        seq_start: scan.index(Optional::SeqStart).is_some(),
-        steps,
-        native_exp2: gpu.has_accurate_exp2(),
-        software: gpu.is_software(),
-    };
+    let variant = Variant::new(scan, gpu, y.spec.dtype(), steps);
     let scanner = Scanner::new(scan, gpu, inputs, variant, usize::MAX)?;
     let (Sizes { b, d, n, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
     let segments = scanner.params.all_segments as usize;
@@ -348,18 +373,11 @@ pub(super) fn backward(
         let dinitial_state = scan.index(Optional::InitialState);
         return dinitial_state.map_or(Ok(()), |i| copy(gpu, dfinal_state, &outputs[i]));
     }
-    let variant = Variant {
-        elem: u.spec.dtype(),
-        discretization: scan.discretization,
-        seq_start: scan.index(Optional::SeqStart).is_some(),
-        steps: CHUNK,
-        native_exp2: gpu.has_accurate_exp2(),
-        software: gpu.is_software(),
-    };
+    let variant = Variant::new(scan, gpu, u.spec.dtype(), CHUNK);
     let (d, n) = (u.spec.shape()[2], saved.spec.shape()[2]);
-    let teams = blocks(d) * (WIDTH / TEAM);
+    let teams = blocks(d) * (WIDTH / variant.team());
     // The number of chunks whose partial sums, [teams, n, 2, CHUNK], are within the limit.
-    let longest = (MAX_PARTIAL_BYTES / (TEAM * DType::F32.size()) / n / teams).max(1);
+    let longest = (MAX_PARTIAL_BYTES / (2 * CHUNK * DType::F32.size()) / n / teams).max(1);
     let scanner = Scanner::new(scan, gpu, inputs, variant, longest)?;
     let (Sizes { b, l, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
     let (prepared, rows, len) = (scanner.prepared.all(), 2 * n + 2, b * l * d);
@@ -406,7 +424,8 @@ pub(super) fn backward(
     let units = (0..b * segments).step_by(at_once);
     let ends = units.clone().map(|first| (first, (first + at_once).min(b * segments)));
     let most = ends.clone().map(|(first, end)| chunk(end) - chunk(first)).max();
-    let partial = scanner.scratch(&[teams, most.unwrap_or(0), n, TEAM])?;
+    let partial = scanner.scratch(&[teams, most.unwrap_or(0), n, 2 * CHUNK])?;
+    let y = scanner.scratch(&[if z.is_some() { len } else { 0 }])?; // before the gate
     for (first, end) in ends {
         let partial_chunks = chunk(end) - chunk(first);
         let params = ScanParams {
@@ -419,25 +438,27 @@ pub(super) fn backward(
             Pass::Backward,
             (params, end - first),
             &[prepared, u.all(), saved.all()],
-            &[ddelta, du, carries.all(), partial.all()],
+            &[ddelta, du, carries.all(), partial.all(), y.all()],
         )?;
         scanner.elements(
             Pass::SumPartials,
-            ScanParams { len: (partial_chunks * n * TEAM) as u32, ..params },
+            ScanParams { len: (partial_chunks * n * 2 * CHUNK) as u32, ..params },
             &[partial.all()],
             &[outputs[3].all(), outputs[4].all()],
         )?;
     }
 
     if let Some(z) = z {
-        // Recomputed: to have it from forward would take as much memory as the output.
-        let (y, unused) = (scanner.scratch(&[len])?, scanner.scratch(&[0])?);
-        scanner.launch_scan(
-            Pass::Ungated,
-            (base, b * segments),
-            &[prepared, u.all(), inputs[1].all(), gate, prepared],
-            &[y.all(), unused.all(), saved.all()],
-        )?;
+        if !variant.software {
+            // Recomputed: to have it from forward would take as much memory as the output.
+            let unused = scanner.scratch(&[0])?;
+            scanner.launch_scan(
+                Pass::Ungated,
+                (base, b * segments),
+                &[prepared, u.all(), inputs[1].all(), gate, prepared],
+                &[y.all(), unused.all(), saved.all()],
+            )?;
+        }
         let bound = [dout.all(), y.all(), gate];
         scanner.elements(Pass::GateGrad, base, &bound, &[outputs[z].all()])?;
     }
@@ -488,11 +509,21 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
             Pass::GateGrad,
             Pass::Finish,
         ];
-        for (native_exp2, software) in [(true, false), (false, false), (true, true), (false, true)]
+        // On GPUs and on the CPU, with and without an accurate `exp2`.
+        for (native_exp2, subgroups) in
+            [(true, None), (false, None), (true, Some(8)), (false, Some(8))]
         {
-            let steps = CHUNK;
-            let variant = Variant { elem, discretization, seq_start, steps, native_exp2, software };
-            let step = Variant { steps: 1, ..variant };
+            let (steps, software) = (CHUNK, subgroups.is_some());
+            let variant = Variant {
+                elem,
+                discretization,
+                seq_start,
+                steps,
+                native_exp2,
+                software,
+                subgroups,
+            };
+            let step = Variant { steps: 1, subgroups: None, ..variant };
             all.extend([Pass::Prepare, Pass::Output].map(|pass| pass.program(step)));
             all.extend(passes.map(|pass| pass.program(variant)));
         }

@@ -14,10 +14,11 @@ fn main(
     @builtin(local_invocation_index) local: u32,
 ) {
     let at = work_of(flat(group, groups));
-    let channel = at.block * WIDTH + local;
-    if at.unit >= p.end_unit || channel >= p.d {
-        return; // no barrier follows
+    if at.unit >= p.end_unit {
+        return;
     }
+    let exists = at.block * WIDTH + local < p.d; // as forwards
+    let channel = min(at.block * WIDTH + local, p.d - 1u);
     let own = (at.entry * p.all_segments + at.segment) * p.rows;
     let before = own - p.rows;
     var total = 0.0;
@@ -39,21 +40,24 @@ fn main(
         started |= seq_starts;
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, channel)];
-            let rows = bc_rows_at(number, j);
+            var rows = load_bc(bc_rows_at(number, j), local);
             var carry = 0.0; // ā_{t+1}·g_{t+1}
             if left < at.end {
                 carry = carries[(before + j) * p.d + channel];
             } else if left == p.chunks {
                 carry = carries[(own + j) * p.d + channel];
             }
-            for (var r = 0u; r < STEPS; r++) {
-                let t = STEPS - 1u - r;
-                let g = fma(prepared[rows + STEPS + t], dys[t], carry);
-                carry = select(decay(sizes[t], rate) * g, 0.0, starts_at(seq_starts, t));
+            for (var t = i32(STEPS) - 1; t >= 0; t--) {
+                let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
+                carry = select(decay(sizes[t], rate) * g, 0.0, starts_at(seq_starts, u32(t)));
             }
-            carries[(before + j) * p.d + channel] = carry;
+            if exists {
+                carries[(before + j) * p.d + channel] = carry;
+            }
         }
     }
-    sums[(at.entry * p.all_segments + at.segment) * p.d + channel] =
-        select(total, RESET, started != 0u);
+    if exists {
+        sums[(at.entry * p.all_segments + at.segment) * p.d + channel] =
+            select(total, RESET, started != 0u);
+    }
 }

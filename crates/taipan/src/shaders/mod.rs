@@ -1,5 +1,8 @@
-//! Every WGSL source that the crate can generate passes both compilers: naga, which wgpu uses, and
-//! tint, which is Chrome's and stricter.
+//! Every WGSL source that the crate can generate passes three compilers: naga, which wgpu uses; tint,
+//! which is Chrome's and stricter; and AMD's, which shows what becomes of it on a GPU.
+
+#[cfg(target_os = "linux")]
+mod amd;
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -7,12 +10,19 @@ use std::process::Command;
 use crate::DType;
 use crate::ops::programs;
 
-/// The sources, without duplicates.
-fn sources() -> Vec<String> {
+/// On GPUs that support all types.
+const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::U32];
+
+/// The sources for GPUs that support these types, without duplicates.
+fn sources(types: &[DType]) -> Vec<String> {
     let mut seen = HashSet::new();
-    let mut all = programs(&[DType::F32, DType::F16, DType::U32]);
+    let mut all = programs(types);
     all.extend(crate::optim::programs());
-    all.iter().map(|program| program.wgsl()).filter(|source| seen.insert(source.clone())).collect()
+    all.iter()
+        .filter(|program| program.types.iter().all(|(_, dtype)| types.contains(dtype)))
+        .map(|program| program.wgsl())
+        .filter(|source| seen.insert(source.clone()))
+        .collect()
 }
 
 #[test]
@@ -20,7 +30,7 @@ fn naga_accepts_every_shader() {
     use wgpu::naga::front::wgsl;
     use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP;
-    let sources = sources();
+    let sources = sources(&TYPES);
     assert!(sources.len() > 300, "{} sources", sources.len());
     for source in sources {
         let module = wgsl::parse_str(&source)
@@ -40,7 +50,7 @@ fn tint_accepts_every_shader() {
     }
     let directory = std::env::temp_dir().join(format!("taipan-shaders-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    for (i, source) in sources().into_iter().enumerate() {
+    for (i, source) in sources(&TYPES).into_iter().enumerate() {
         // Chrome requires this line, naga does not support it; browsers do not use such programs.
         let subgroups = source.contains("subgroupBroadcast") || source.contains("subgroupAdd");
         let source = if subgroups { format!("enable subgroups;\n{source}") } else { source };

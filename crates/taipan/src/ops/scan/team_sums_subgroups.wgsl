@@ -1,0 +1,20 @@
+// Sums over a team of invocations, which is a subgroup.
+
+// The sums of every TEAM-th term, from local % TEAM on.
+var<private> sums: array<f32, 2u * STEPS / TEAM>;
+
+// This invocation's terms 4·q to 4·q + 3 of db, followed by dc.
+fn put_terms(q: u32, x: vec4<f32>, local: u32) {
+    for (var k = 0u; k < 4u; k++) {
+        let i = 4u * q + k;
+        let sum = subgroupAdd(x[k]);
+        sums[i / TEAM] = select(sums[i / TEAM], sum, local % TEAM == i % TEAM);
+    }
+}
+
+// Writes the sums over the team to partials[at..at + 2·STEPS].
+fn write_sums(at: u32, local: u32) {
+    for (var i = 0u; i < 2u * STEPS / TEAM; i++) {
+        partials[at + i * TEAM + local % TEAM] = sums[i];
+    }
+}
