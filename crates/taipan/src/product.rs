@@ -71,3 +71,57 @@ impl Product {
         (Product { m, n, k, left, right, ..self }, dy)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The index of an element of a matrix of `[rows, columns]`.
+    fn index(layout: Layout, [rows, columns]: [usize; 2], row: usize, column: usize) -> usize {
+        match layout {
+            Layout::RowMajor => row * columns + column,
+            Layout::Transposed => column * rows + row,
+        }
+    }
+
+    fn multiply(product: Product, left: &[i64], right: &[i64]) -> Vec<i64> {
+        let Product { m, n, k, .. } = product;
+        let term = |i, j, p| {
+            left[index(product.left, [m, k], i, p)] * right[index(product.right, [k, n], p, j)]
+        };
+        let sum = |i, j| (0..k).map(|p| term(i, j, p)).sum();
+        (0..m * n).map(|e| sum(e / n, e % n)).collect()
+    }
+
+    /// Each element of a gradient is what the loss `Σ dy ⊙ (left·right)` changes by when that element
+    /// of the operand grows by 1.
+    #[test]
+    fn the_gradient_of_an_operand_has_its_layout() {
+        let numbers =
+            |len: i64, seed| -> Vec<i64> { (0..len).map(|i| (i * i + seed) % 11 - 5).collect() };
+        let both = [Layout::RowMajor, Layout::Transposed];
+        for (left, right) in both.map(|left| both.map(|right| (left, right))).concat() {
+            let product = Product { entries: 1, m: 2, n: 3, k: 5, left, right };
+            let (a, b, dy) = (numbers(10, 1), numbers(15, 2), numbers(6, 3));
+            for (of, operand, other) in [(Side::Left, &a, &b), (Side::Right, &b, &a)] {
+                let (gradient, side) = product.gradient(of);
+                let grad = match side {
+                    Side::Left => multiply(gradient, &dy, other),
+                    Side::Right => multiply(gradient, other, &dy),
+                };
+                for (i, &slope) in grad.iter().enumerate() {
+                    let mut moved = operand.clone();
+                    moved[i] += 1;
+                    let loss = |operand: &[i64]| -> i64 {
+                        let y = match of {
+                            Side::Left => multiply(product, operand, other),
+                            Side::Right => multiply(product, other, operand),
+                        };
+                        y.iter().zip(&dy).map(|(y, dy)| y * dy).sum()
+                    };
+                    assert_eq!(loss(&moved) - loss(operand), slope, "{product:?} {of:?} {i}");
+                }
+            }
+        }
+    }
+}

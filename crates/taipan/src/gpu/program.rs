@@ -106,8 +106,8 @@ pub(crate) fn kernel_sizes<const N: usize>(
     Ok(sizes.map(|size| size as u32))
 }
 
-/// The WGSL of a kernel: plain source, and the contents of its header, which declares the parameters
-/// `p` as well. Bindings are group 0, the entry point is `main`.
+/// The WGSL of a kernel: plain source, and the contents of its header, which declares the
+/// parameters `p` as well. Bindings are group 0, the entry point is `main`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Program {
     pub(crate) source: Vec<Source>,

@@ -156,8 +156,8 @@ impl Compiler {
         };
         (spilled > 0 || scratch > 0 || waves < least).then(|| {
             format!(
-                "{spilled} registers are spilled, {scratch} bytes of scratch memory used, and there \
-                 is room for {waves} waves, expected none, none and {least} or more:\n{source}"
+                "{spilled} registers are spilled, {scratch} bytes of scratch memory used, and \
+                 there is room for {waves} waves, expected 0, 0 and {least} or more:\n{source}"
             )
         })
     }

@@ -1,5 +1,5 @@
-//! Every WGSL source that the crate can generate passes three compilers: naga, which wgpu uses; tint,
-//! which is Chrome's and stricter; and AMD's, which shows what becomes of it on a GPU.
+//! Every WGSL source that the crate can generate passes three compilers: naga, which wgpu uses;
+//! tint, which is Chrome's and stricter; and AMD's, which shows what becomes of it on a GPU.
 
 #[cfg(target_os = "linux")]
 mod amd;

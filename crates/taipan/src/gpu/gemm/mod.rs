@@ -46,6 +46,9 @@ impl Fused<'_> {
 
 /// With fewer workgroups a GPU is partly idle, and a deep product is split along `k`.
 const ENOUGH_GROUPS: usize = 64;
+/// With fewer workgroups than this, another product has smaller tiles: two for each compute unit of a
+/// large GPU.
+const ENOUGH_TILES: usize = 128;
 /// The minimum depth of a split.
 const MIN_SPLIT_DEPTH: usize = 512;
 
@@ -54,7 +57,8 @@ impl Gemm<'_> {
     pub(crate) fn store(&self, op: &'static str, gpu: &Gpu, y: &GpuView) -> Result<()> {
         let &Gemm { product, left, right, ref fused, .. } = self;
         let Product { entries, m, n, k, .. } = product;
-        let tile = self.tile();
+        // A CPU has few cores, and a small tile computes less at a time.
+        let tile = self.tile(if gpu.is_software() || self.split_k { 0 } else { ENOUGH_TILES });
         let [rows, columns] = tile.size();
         let groups = m.div_ceil(rows) * n.div_ceil(columns) * entries;
         let depth = self.depth(tile, groups);
@@ -115,8 +119,8 @@ impl Gemm<'_> {
         sums.map_or(Ok(()), |sums| sums.sum(gpu))
     }
 
-    fn tile(&self) -> Tile {
-        match Tile::of(self.product.m, self.product.n, self.product.right) {
+    fn tile(&self, min_groups: usize) -> Tile {
+        match Tile::of(self.product, min_groups) {
             // Only the tiled kernel computes sums.
             Tile::Thin { .. } if matches!(self.fused, Fused::Prologue { sums: Some(_), .. }) => {
                 Tile::WIDE
@@ -138,8 +142,8 @@ impl Gemm<'_> {
     }
 }
 
-/// A result that a kernel writes in slices, `[outer, len, inner]`: in f32, to be summed, or directly
-/// if there is one slice.
+/// A result that a kernel writes in slices, `[outer, len, inner]`: in f32, to be summed, or
+/// directly if there is one slice.
 struct Sliced<'a> {
     op: &'static str,
     result: &'a GpuView<'a>,

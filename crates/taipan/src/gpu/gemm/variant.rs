@@ -5,7 +5,7 @@ use crate::DType;
 use crate::function::Activation;
 use crate::function::Function;
 use crate::gpu::{Program, params};
-use crate::product::{Layout, Side};
+use crate::product::{Layout, Product, Side};
 
 params! {
     pub(super) struct ProductParams {
@@ -53,6 +53,7 @@ impl Tile {
     pub(super) const WIDE: Tile = Tile::Block { tx: 16, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×128
     const SQUARE: Tile = Tile::Block { tx: 8, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×64
     const NARROW: Tile = Tile::Block { tx: 8, ty: 8, rm: 2, rn: 1, bk: 16 }; // 64×32
+    const SMALL: Tile = Tile::Block { tx: 8, ty: 8, rm: 1, rn: 1, bk: 16 }; // 32×32
     /// The most rows of a thin tile.
     const FEW_ROWS: u32 = 8;
 
@@ -61,25 +62,35 @@ impl Tile {
 
     /// All there are.
     #[cfg(test)]
-    const ALL: [Tile; 7] = [
+    const ALL: [Tile; 8] = [
         Tile::WIDE,
         Tile::SQUARE,
         Tile::NARROW,
+        Tile::SMALL,
         Tile::thin(1, Layout::RowMajor),
         Tile::thin(1, Layout::Transposed),
         Tile::thin(2, Layout::RowMajor),
         Tile::thin(2, Layout::Transposed),
     ];
 
-    /// The fastest for `m` rows and `n` columns. A wide tile reuses most of what it loads, unless
-    /// much of it is outside the result.
-    pub(super) fn of(m: usize, n: usize, right: Layout) -> Tile {
-        match (m, n) {
-            (0..=8, _) => Tile::thin(m, right),
+    /// The fastest for a product. A wide tile reuses most of what it loads, unless much of it is
+    /// outside the result, or there are fewer tiles than the GPU has room for.
+    pub(super) fn of(product: Product, min_groups: usize) -> Tile {
+        let Product { entries, m, n, .. } = product;
+        let largest = match (m, n) {
+            (0..=8, _) => return Tile::thin(m, product.right),
+            (0..=32, 0..=32) => Tile::SMALL,
             (_, 0..=32) => Tile::NARROW,
             (_, 33..=64 | 129..=192) => Tile::SQUARE,
             _ => Tile::WIDE,
-        }
+        };
+        let sizes = [Tile::WIDE, Tile::SQUARE, Tile::NARROW, Tile::SMALL];
+        let fits = |tile: &Tile| {
+            let [rows, columns] = tile.size();
+            entries * m.div_ceil(rows) * n.div_ceil(columns) >= min_groups
+        };
+        let mut not_larger = sizes.into_iter().skip_while(|tile| *tile != largest);
+        not_larger.find(fits).unwrap_or(Tile::SMALL)
     }
 
     /// For few rows. Neighbouring invocations read contiguous elements: columns of a row of the
@@ -104,7 +115,7 @@ impl Tile {
     /// Whether subgroups of this size lie within a row of invocations, and have enough lanes to
     /// load all rows of its blocks.
     pub(super) fn fits_subgroups(self, size: u32) -> bool {
-        matches!(self, Tile::Block { tx, rm, .. } if tx % size == 0 && size >= 4 * rm)
+        matches!(self, Tile::Block { tx, rm, .. } if tx % size == 0 && size >= 4 * rm.max(2))
     }
 }
 
@@ -198,7 +209,12 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             all.push(Variant { right, out, ..base });
             all.push(Variant { left: (out, Layout::RowMajor), right, aux: out, out, ..base });
         }
-        for function in Activation::ALL.iter().copied().map(Function::from) {
+        // The text of a function is the same in all of them: one tile has all functions.
+        let functions = match tile {
+            Tile::WIDE => Activation::ALL,
+            _ => &[Activation::None, Activation::Gelu, Activation::Tanh],
+        };
+        for function in functions.iter().copied().map(Function::from) {
             let pres: &[_] = match function.saves() {
                 Saves::Input => &[None, Some(Second::Pre(elem))],
                 _ => &[None],
@@ -266,4 +282,22 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
     let vec4: Vec<_> =
         all.iter().filter(can_be_vec4).map(|&variant| Variant { vec4: true, ..variant }).collect();
     all.into_iter().chain(vec4).map(Variant::program).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_has_enough_tiles_if_it_can() {
+        let (left, right) = (Layout::RowMajor, Layout::Transposed);
+        let of = |m, n| Tile::of(Product { entries: 1, m, n, k: 512, left, right }, 128);
+        assert_eq!(of(4096, 4096), Tile::WIDE);
+        assert_eq!(of(1024, 1024), Tile::WIDE);
+        assert_eq!(of(512, 1024), Tile::SQUARE);
+        assert_eq!(of(512, 512), Tile::NARROW);
+        assert_eq!(of(256, 512), Tile::SMALL);
+        assert_eq!(of(33, 100), Tile::SMALL);
+        assert_eq!(of(8, 4096), Tile::Thin { rows: 8, share: 16 });
+    }
 }

@@ -1,5 +1,5 @@
-// Writes da_log, dd, ddelta_bias and dinitial_state in the layout of their tensors, from the carries
-// and their sums. One element of each per invocation.
+// Writes da_log, dd, ddelta_bias and dinitial_state in the layout of their tensors, from the
+// carries and their sums. One element of each per invocation.
 @group(0) @binding(0) var<storage, read> sums: array<f32>;     // [2·n + 2, d]
 @group(0) @binding(1) var<storage, read> carries: array<f32>;  // [b, segments, 2·n + 2, d]
 @group(0) @binding(2) var<storage, read_write> da_log: array<f32>;       // [d, n]

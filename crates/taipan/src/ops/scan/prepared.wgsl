@@ -1,6 +1,6 @@
-// The layout of the buffer `prepared`: rates A·log₂e [n, d], d [d], delta_bias [d], the bits of seq_start
-// [b, chunks], and [b, chunks, n, 2, STEPS] with b and c in f32, padded with zeros. Absent tensors
-// are 0. A chunk has STEPS steps.
+// The layout of the buffer `prepared`: rates A·log₂e [n, d], d [d], delta_bias [d], the bits of
+// seq_start [b, chunks], and [b, chunks, n, 2, STEPS] with b and c in f32, padded with zeros. Absent
+// tensors are 0. A chunk has STEPS steps.
 
 // Bits of p.given.
 const SKIP = 1u;

@@ -1,6 +1,7 @@
 // db and dc of some chunks: the sums of the partial sums of all teams, in blocks of 64 so that the
 // error does not grow with their number. One element per invocation.
-@group(0) @binding(0) var<storage, read> partials: array<f32>;  // [teams, partial_chunks, n, 2, STEPS]
+// [teams, partial_chunks, n, 2, STEPS]
+@group(0) @binding(0) var<storage, read> partials: array<f32>;
 @group(0) @binding(1) var<storage, read_write> db: array<Elem>;  // [b, l, n]
 @group(0) @binding(2) var<storage, read_write> dc: array<Elem>;  // [b, l, n]
 

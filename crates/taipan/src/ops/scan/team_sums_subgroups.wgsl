@@ -5,11 +5,15 @@ var<private> sums: array<f32, 2u * STEPS / TEAM>;
 
 // This invocation's terms 4·q to 4·q + 3 of db, followed by dc.
 fn put_terms(q: u32, x: vec4<f32>, local: u32) {
-    for (var k = 0u; k < 4u; k++) {
-        let i = 4u * q + k;
-        let sum = subgroupAdd(x[k]);
-        sums[i / TEAM] = select(sums[i / TEAM], sum, local % TEAM == i % TEAM);
-    }
+    put_term(4u * q, x.x, local);
+    put_term(4u * q + 1u, x.y, local);
+    put_term(4u * q + 2u, x.z, local);
+    put_term(4u * q + 3u, x.w, local);
+}
+
+fn put_term(i: u32, x: f32, local: u32) {
+    let sum = subgroupAdd(x);
+    sums[i / TEAM] = select(sums[i / TEAM], sum, local % TEAM == i % TEAM);
 }
 
 // Writes the sums over the team to partials[at..at + 2·STEPS].
