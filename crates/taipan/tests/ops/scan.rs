@@ -474,6 +474,35 @@ fn many_rows_of_many_states() -> Result<()> {
     Ok(())
 }
 
+/// Where a NaN in a step size or a rate leads to NaN, it does so on every device.
+#[test]
+fn nan_is_not_lost() -> Result<()> {
+    let sizes @ [b, l, d, n] = [1, 40, 3, 2];
+    let form = full(Discretization::Euler, StepSize::Softplus);
+    let dy = Random::named("upstream").draw(&input(&[b, l, d]));
+    let dfinal_state = Array::from_fn(&[b, d, n], |_| 1.0);
+    for (which, at) in [(1, 20 * d + 1), (2, n)] {
+        let mut inputs = drawn("nan", sizes, &form);
+        inputs[which].data[at] = f64::NAN;
+        let want = Scanned::new(&form, &inputs, &dy, &dfinal_state, &Device::Cpu)?;
+        for device in &devices() {
+            let got = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
+            let expect_nan = |what: &str, got: &Array, want: &Array| {
+                let lost =
+                    got.data.iter().zip(&want.data).position(|(x, y)| y.is_nan() > x.is_nan());
+                assert_eq!(lost, None, "{} of input {which} on {}", what, device.name());
+            };
+            assert!(want.y.data.iter().any(|y| y.is_nan()));
+            expect_nan("y", &got.y, &want.y);
+            expect_nan("the final state", &got.final_state, &want.final_state);
+            for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {
+                expect_nan(&format!("gradient {i}"), got, want);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A NaN in one packed sequence does not affect the others.
 #[test]
 fn nan_stays_in_its_sequence() -> Result<()> {

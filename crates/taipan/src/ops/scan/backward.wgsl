@@ -95,18 +95,18 @@ fn main(
             var rows = load_bc(bc_rows_at(number, j), local);
             var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
-            var terms4 = vec4<f32>();
+            var quad = vec4<f32>();
             for (var t = 0u; t < STEPS; t++) {
                 let step = discretize(sizes[t], rate, inverse);
                 h = select(h, 0.0, starts_at(seq_starts, t));
                 decayed[t] = step.a_bar * h;
                 h = fma(scaled_input(inputs[t], step.b_factor), bc_at(&rows, t), decayed[t]);
-                terms4[t % 4u] = dys[t] * h;
+                quad[t % 4u] = dys[t] * h;
                 if OUTPUT == 1u {
                     ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
                 }
                 if t % 4u == 3u {
-                    put_terms(QUADS + t / 4u, terms4, local);
+                    put_terms(QUADS + t / 4u, quad, local);
                 }
             }
 
@@ -129,9 +129,9 @@ fn main(
                 } else {
                     by_input[t] = fma(b, g, by_input[t]);
                 }
-                terms4[t % 4] = g * scaled_input(inputs[t], step.b_factor);
+                quad[t % 4] = g * scaled_input(inputs[t], step.b_factor);
                 if t % 4 == 0 {
-                    put_terms(u32(t) / 4u, terms4, local);
+                    put_terms(u32(t) / 4u, quad, local);
                 }
                 carry = select(carry, 0.0, starts_at(seq_starts, u32(t)));
             }

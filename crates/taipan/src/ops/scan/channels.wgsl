@@ -43,7 +43,7 @@ const EXP2 = array<f32, 6>(
 fn power_parts(x: f32) -> vec2<f32> {
     let within = clamp(x, -127.0, 127.9);
     let n = round(within);
-    let r = within - n;
+    let r = m_keep_nan(x, within - n); // clamp() may drop it
     let square = r * r;
     var q = fma(EXP2[5], r, EXP2[4]);
     q = fma(q, square, fma(EXP2[3], r, EXP2[2]));

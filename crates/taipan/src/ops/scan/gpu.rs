@@ -104,7 +104,7 @@ impl Pass {
             }
             Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
             Pass::Upstream => &[prepared, include_str!("upstream.wgsl"), ELEMENTS],
-            Pass::Reverse => &[prepared, channels, rows, include_str!("reverse.wgsl")],
+            Pass::Reverse => &[MATH, prepared, channels, rows, include_str!("reverse.wgsl")],
             Pass::Backward => {
                 &[MATH, prepared, channels, rows, sums, include_str!("backward.wgsl")]
             }
