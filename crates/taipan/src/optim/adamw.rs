@@ -129,7 +129,7 @@ pub struct Status {
 pub struct AdamW {
     options: AdamWOptions,
     slots: Vec<Slot>,
-    /// [`counters::LEN`] words; `record` in the state.
+    /// [`counters::LEN`] words; `counters` in the state.
     counters: Tensor,
     /// `[]`, f64 if all parameters are, or else f32.
     loss_scale: Tensor,
@@ -229,7 +229,7 @@ impl AdamW {
     }
 
     /// The state, to continue bit for bit: for the `i`-th parameter `m.i`, `v.i` and, if it is f16
-    /// or bf16, `master.i`; `record`, the counters and the last norm; and `loss_scale`. The tensors
+    /// or bf16, `master.i`; `counters`, with the last norm; and `loss_scale`. The tensors
     /// share memory: while they live, a step copies.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         self.named().map(|(name, tensor)| (name, tensor.clone())).collect()
@@ -282,7 +282,7 @@ impl AdamW {
             let master = slot.master.as_ref().map(|master| (format!("master.{i}"), master));
             [(format!("m.{i}"), &slot.m), (format!("v.{i}"), &slot.v)].into_iter().chain(master)
         });
-        let own = [("record", &self.counters), ("loss_scale", &self.loss_scale)];
+        let own = [("counters", &self.counters), ("loss_scale", &self.loss_scale)];
         slots.chain(own.map(|(name, tensor)| (name.into(), tensor)))
     }
 

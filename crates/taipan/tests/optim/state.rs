@@ -85,7 +85,7 @@ fn a_state_of_another_optimiser_is_refused_and_changes_nothing() -> Result<()> {
     let mut adamw = AdamW::new(dynamic(4.0, 9), &[(&w, Group::default())])?;
     let state = adamw.state();
     let names: Vec<&str> = state.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["m.0", "v.0", "master.0", "record", "loss_scale"]);
+    assert_eq!(names, ["m.0", "v.0", "master.0", "counters", "loss_scale"]);
     let mut refused = |change: &dyn Fn(&mut State)| {
         let mut state = adamw.state();
         // Tensors that could be loaded if the others were valid.

@@ -51,7 +51,7 @@ impl<'a> Backward<'a> {
         saved: Option<Tensor>,
         products: usize,
     ) -> Result<Self> {
-        let product = product_of(op.layout, &specs.iter().collect::<Vec<_>>())?;
+        let product = product_of(op.layout, &specs[0], &specs[1]);
         let upstream = match saved {
             Some(saved) => grad_pre(saved, dy, op.function, products == 1 && product.k <= FEW)?,
             None => vec![dy.detached()],

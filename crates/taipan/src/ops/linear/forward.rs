@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::backward::Backward;
-use super::product_of;
+use super::{check, product_of};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuView;
 use crate::cpu::gemm::{Dense, Gemm};
@@ -84,7 +84,8 @@ impl Kernel for Linear {
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let product = product_of(self.layout, inputs)?;
+        check(self.layout, inputs)?;
+        let product = product_of(self.layout, inputs[0], inputs[1]);
         let x = inputs[0].shape();
         let shape = [&x[..x.len() - 1], &[product.n]].concat();
         Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
@@ -99,8 +100,7 @@ impl Kernel for Linear {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
-        let product = product_of(self.layout, &specs)?;
+        let product = product_of(self.layout, inputs[0].spec, inputs[1].spec);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (out, pre) = outputs.split_at_mut(1);
             let pre = pre.first_mut().map(|pre| pre.as_mut_slice::<T>());
@@ -110,8 +110,8 @@ impl Kernel for Linear {
 
     fn gpu(&self, io: GpuIo) -> Result<()> {
         let GpuIo { op, gpu, inputs, outputs } = io;
-        let specs: Vec<&Spec> = inputs.iter().map(|i| i.spec).collect();
-        let product @ Product { m, n, k, .. } = product_of(self.layout, &specs)?;
+        let product @ Product { m, n, k, .. } =
+            product_of(self.layout, inputs[0].spec, inputs[1].spec);
         let row = k * inputs[1].spec.dtype().size();
         let one_launch = gpu.windows(n, row).next() == Some(0..n);
         if product.entries > 1 || product.right == Layout::RowMajor || one_launch {

@@ -169,13 +169,24 @@ pub fn linear_backward<'a>(
     Ok(LinearGrads { dx, dw, dbias })
 }
 
-/// Check `x` and `w`, and `bias` if there is a third: the product `x·w`. It has one entry, with all
-/// rows of the input, unless there is a weight matrix for each entry of the batch.
-fn product_of(layout: Layout, inputs: &[&Spec]) -> Result<Product> {
+/// The product `x·w` of tensors that were checked. It has one entry, with all rows of the input,
+/// unless there is a weight matrix for each entry of the batch.
+fn product_of(layout: Layout, x: &Spec, w: &Spec) -> Product {
+    let ([lead @ .., rows, k], [w_lead @ .., w0, w1]) = (x.shape(), w.shape()) else {
+        unreachable!("the shapes were checked")
+    };
+    let batch: usize = lead.iter().product();
+    let (entries, m) = if w_lead.is_empty() { (1, batch * rows) } else { (batch, *rows) };
+    let n = if layout == Layout::RowMajor { *w1 } else { *w0 };
+    Product { entries, m, n, k: *k, left: Layout::RowMajor, right: layout }
+}
+
+/// Check `x` and `w`, and `bias` if there is a third.
+fn check(layout: Layout, inputs: &[&Spec]) -> Result<()> {
     let (x, w) = (inputs[0].shape(), inputs[1].shape());
     inputs[0].dtype().ensure_float(OP, "the input")?;
     inputs[1].dtype().ensure(inputs[0].dtype(), OP, "the weight")?;
-    let (lead, [m, k]) = matrix("the input", x)?;
+    let (lead, [_, k]) = matrix("the input", x)?;
     let (w_lead, [w0, w1]) = matrix("the weight", w)?;
     let (w_k, n, form) = match layout {
         Layout::RowMajor => (w0, w1, "[…, k, n]"),
@@ -192,9 +203,7 @@ fn product_of(layout: Layout, inputs: &[&Spec]) -> Result<Product> {
         ensure!(OP, bias.shape() == [n], "bias is {:?}, expected [{n}]", bias.shape());
         bias.dtype().ensure(inputs[0].dtype(), OP, "bias")?;
     }
-    let batch: usize = lead.iter().product();
-    let (entries, m) = if w_lead.is_empty() { (1, batch * m) } else { (batch, m) };
-    Ok(Product { entries, m, n, k, left: Layout::RowMajor, right: layout })
+    Ok(())
 }
 
 /// A shape's leading dimensions and its last two.
