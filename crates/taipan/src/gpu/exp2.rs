@@ -1,8 +1,9 @@
 //! The accuracy of the adapter's own `exp2`. It is one instruction where a polynomial is eighteen,
 //! but WGSL promises no more than 3 + 2·|x| ulp.
 
+use super::buffer::Buffers;
 use super::program::ELEMENTS;
-use super::{Gpu, Grid, Launch, MapParams, Program};
+use super::{Gpu, Grid, Launch, MapParams, Program, lock};
 use crate::error::Result;
 
 const OP: &str = "exp2";
@@ -20,6 +21,8 @@ impl Gpu {
     pub(super) async fn measure_exp2(&self) -> Result<()> {
         let accurate = self.exp2_error().await? <= MAX_ULP;
         let _ = self.0.accurate_exp2.set(accurate);
+        // The program's own memory begins with nothing.
+        *lock(&self.0.buffers) = Buffers::new();
         Ok(())
     }
 
