@@ -25,6 +25,11 @@ fn sources(types: &[DType]) -> Vec<String> {
         .collect()
 }
 
+/// Whether a source calls functions of subgroups.
+fn uses_subgroups(source: &str) -> bool {
+    source.contains("subgroupBroadcast(") || source.contains("subgroupAdd(")
+}
+
 #[test]
 fn naga_accepts_every_shader() {
     use wgpu::naga::front::wgsl;
@@ -52,8 +57,8 @@ fn tint_accepts_every_shader() {
     std::fs::create_dir_all(&directory).unwrap();
     for (i, source) in sources(&TYPES).into_iter().enumerate() {
         // Chrome requires this line, naga does not support it; browsers do not use such programs.
-        let subgroups = source.contains("subgroupBroadcast") || source.contains("subgroupAdd");
-        let source = if subgroups { format!("enable subgroups;\n{source}") } else { source };
+        let needs_line = uses_subgroups(&source);
+        let source = if needs_line { format!("enable subgroups;\n{source}") } else { source };
         let path = directory.join(format!("{i}.wgsl"));
         std::fs::write(&path, &source).unwrap();
         let out = Command::new("tint")

@@ -1,91 +1,23 @@
-//! AMD's compiler, Mesa's RADV, compiles for any of its GPU families without the hardware, and says
-//! what it made. No kernel may spill registers to memory: that is slow on every GPU.
+//! RADV, opened to compile and nothing else.
 
 use std::ffi::CStr;
-use std::path::PathBuf;
-use std::process::Command;
 
 use ash::vk;
-use rayon::prelude::*;
 use wgpu::naga;
 
-use super::sources;
-use crate::DType;
-
-/// One of each generation: GCN 3, GCN 5 and RDNA 2.
-const FAMILIES: [&str; 3] = ["polaris10", "vega10", "navi21"];
-
-/// Waves of 32 invocations that a SIMD of navi21 has room for: fewer do not hide the latency of
-/// memory.
-const MIN_WAVES: u64 = 8;
-/// The same for the matrix product, which reads most of its operands from workgroup memory.
-const MIN_GEMM_WAVES: u64 = 6;
-
-/// Where the driver reads for which GPU it compiles, when it is loaded.
-const FAMILY: &str = "RADV_FORCE_FAMILY";
-
-/// Runs itself in a process for each family.
-#[test]
-fn no_kernel_spills_on_amd() {
-    if std::env::var_os(FAMILY).is_some() {
-        return compile_every_kernel();
-    }
-    let Some(driver) = driver() else {
-        eprintln!("RADV, Mesa's driver for AMD, is not installed: its check is skipped");
-        return;
-    };
-    for family in FAMILIES {
-        let out = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "shaders::amd::no_kernel_spills_on_amd"])
-            .env(FAMILY, family)
-            .env("VK_ICD_FILENAMES", &driver)
-            .env_remove("VK_DRIVER_FILES")
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&out.stdout);
-        assert!(
-            out.status.success() && said.contains("1 passed"),
-            "{family}: {said}{}",
-            String::from_utf8_lossy(&out.stderr)
-        );
-    }
-}
-
-/// The file that names RADV to the Vulkan loader.
-fn driver() -> Option<PathBuf> {
-    let directory = std::fs::read_dir("/usr/share/vulkan/icd.d").ok()?;
-    directory.flatten().map(|entry| entry.path()).find(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.starts_with("radeon_icd") && name.contains(std::env::consts::ARCH)
-    })
-}
-
-fn compile_every_kernel() {
-    let compiler = Compiler::new();
-    // RADV has subgroups of 32 and of 64: kernels that need one size are for other adapters.
-    let mut types = vec![DType::F32, DType::U32];
-    types.extend(compiler.f16.then_some(DType::F16));
-    let sources: Vec<String> =
-        sources(&types).into_iter().filter(|source| !source.contains("subgroup")).collect();
-    let faults: Vec<String> =
-        sources.par_iter().filter_map(|source| compiler.fault(source)).collect();
-    assert!(faults.is_empty(), "{} of {} kernels\n{}", faults.len(), sources.len(), faults[0]);
-}
-
 /// An open device of RADV, which can compile and nothing else.
-struct Compiler {
+pub(super) struct Compiler {
     device: ash::Device,
     statistics: ash::khr::pipeline_executable_properties::Device,
     layout: vk::PipelineLayout,
-    f16: bool,
-    navi21: bool,
+    pub(super) f16: bool,
     // Unloads the driver when it is dropped: after the device.
     _instance: ash::Instance,
     _entry: ash::Entry,
 }
 
 impl Compiler {
-    fn new() -> Compiler {
+    pub(super) fn new() -> Compiler {
         // SAFETY: Vulkan's functions, called in the order and with the structures that it asks for.
         // Every structure outlives the call it is passed to, and what is made here is never
         // destroyed.
@@ -99,8 +31,6 @@ impl Compiler {
             let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut features12);
             instance.get_physical_device_features2(adapter, &mut features);
             let f16 = features12.shader_float16 == vk::TRUE;
-            let name = instance.get_physical_device_properties(adapter).device_name;
-            let navi21 = CStr::from_ptr(name.as_ptr()).to_string_lossy().contains("NAVI21");
 
             let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
             let extensions = [ash::khr::pipeline_executable_properties::NAME.as_ptr()];
@@ -140,45 +70,40 @@ impl Compiler {
             let statistics =
                 ash::khr::pipeline_executable_properties::Device::new(&instance, &device);
             let (_instance, _entry) = (instance, entry);
-            Compiler { device, statistics, layout, f16, navi21, _instance, _entry }
+            Compiler { device, statistics, layout, f16, _instance, _entry }
         }
     }
 
-    /// What is wrong with a kernel, if anything is.
-    fn fault(&self, source: &str) -> Option<String> {
-        let found = self.compile(&spirv(source));
-        let figure = |name: &str| {
-            let figure = found.iter().find(|(found, _)| found == name);
-            figure.unwrap_or_else(|| panic!("RADV says nothing of {name:?}")).1
-        };
-        let (spilled, scratch) = (figure("Spilled VGPRs"), figure("Scratch size"));
-        let waves = figure("Subgroups per SIMD");
-        let least = match source.contains("struct LeftBlocks") {
-            _ if !self.navi21 => 0,
-            true => MIN_GEMM_WAVES,
-            false => MIN_WAVES,
-        };
-        (spilled > 0 || scratch > 0 || waves < least).then(|| {
-            format!(
-                "{spilled} registers are spilled, {scratch} bytes of scratch memory used, and \
-                 there is room for {waves} waves, expected 0, 0 and {least} or more:\n{source}"
-            )
-        })
+    /// RADV's figures about a kernel.
+    pub(super) fn figures(&self, source: &str) -> Figures {
+        self.compile(source, vk::PipelineCreateFlags::empty(), |_| ()).0
     }
 
-    /// Compile a kernel: RADV's figures about it, by their names.
-    fn compile(&self, code: &[u32]) -> Vec<(String, u64)> {
+    /// The same, and the machine code as text. These kernels are not in the driver's cache.
+    pub(super) fn figures_and_assembly(&self, source: &str) -> (Figures, String) {
+        let flag = vk::PipelineCreateFlags::CAPTURE_INTERNAL_REPRESENTATIONS_KHR;
+        // SAFETY: `compile` destroys the pipeline after this call.
+        self.compile(source, flag, |info| unsafe { self.assembly(info) })
+    }
+
+    fn compile<T>(
+        &self,
+        source: &str,
+        flags: vk::PipelineCreateFlags,
+        inspect: impl Fn(&vk::PipelineExecutableInfoKHR) -> T,
+    ) -> (Figures, T) {
+        let code = spirv(source);
         // SAFETY: as in `new`. The module and the pipeline are destroyed once, after their last
         // use; RADV's figures all are 64-bit integers.
         unsafe {
-            let info = vk::ShaderModuleCreateInfo::default().code(code);
+            let info = vk::ShaderModuleCreateInfo::default().code(&code);
             let module = self.device.create_shader_module(&info, None).expect("a module");
             let stage = vk::PipelineShaderStageCreateInfo::default()
                 .stage(vk::ShaderStageFlags::COMPUTE)
                 .module(module)
                 .name(c"main");
             let info = vk::ComputePipelineCreateInfo::default()
-                .flags(vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR)
+                .flags(vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR | flags)
                 .stage(stage)
                 .layout(self.layout);
             let cache = vk::PipelineCache::null();
@@ -191,10 +116,48 @@ impl Compiler {
                 (name, figure.value.u64)
             });
             let figures = figures.collect();
+            let inspected = inspect(&info);
             self.device.destroy_pipeline(pipeline, None);
             self.device.destroy_shader_module(module, None);
-            figures
+            (Figures(figures), inspected)
         }
+    }
+
+    /// The machine code of a pipeline as text.
+    ///
+    /// # Safety
+    ///
+    /// `info` names a pipeline of this device that exists.
+    unsafe fn assembly(&self, info: &vk::PipelineExecutableInfoKHR) -> String {
+        // SAFETY: `info` by the caller's promise. The first call says how long each text is, and
+        // the second writes as much, to memory that outlives it.
+        unsafe {
+            let found = self.statistics.get_pipeline_executable_internal_representations(info);
+            let mut found = found.expect("internal representations");
+            let mut texts: Vec<Vec<u8>> = found.iter().map(|rep| vec![0; rep.data_size]).collect();
+            for (rep, text) in found.iter_mut().zip(&mut texts) {
+                rep.p_data = text.as_mut_ptr().cast();
+            }
+            let mut count = found.len() as u32;
+            let fill = self.statistics.fp().get_pipeline_executable_internal_representations_khr;
+            let status = fill(self.device.handle(), info, &mut count, found.as_mut_ptr());
+            assert_eq!(status, vk::Result::SUCCESS);
+            let is_assembly = |rep: &vk::PipelineExecutableInternalRepresentationKHR| {
+                CStr::from_ptr(rep.name.as_ptr()) == c"Assembly"
+            };
+            let at = found.iter().position(is_assembly).expect("the machine code");
+            CStr::from_bytes_until_nul(&texts[at]).expect("a text").to_string_lossy().into_owned()
+        }
+    }
+}
+
+/// What RADV says of a kernel.
+pub(super) struct Figures(Vec<(String, u64)>);
+
+impl Figures {
+    pub(super) fn get(&self, name: &str) -> u64 {
+        let figure = self.0.iter().find(|(found, _)| found == name);
+        figure.unwrap_or_else(|| panic!("RADV says nothing of {name:?}")).1
     }
 }
 
