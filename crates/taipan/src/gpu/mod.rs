@@ -50,6 +50,7 @@ mod program;
 mod reduce;
 mod stream;
 mod strided;
+mod time_limit;
 mod windows;
 
 use std::fmt;
@@ -73,6 +74,7 @@ pub(crate) use self::program::{
 use self::program::{MOST_BUFFERS, Programs};
 use self::stream::CommandStream;
 pub(crate) use self::strided::{Strided, dims_of};
+use self::time_limit::Rate;
 use crate::error::{Error, Result};
 use crate::{DType, Device};
 
@@ -90,6 +92,7 @@ struct Inner {
     info: wgpu::AdapterInfo,
     limits: wgpu::Limits,
     f16: bool,
+    rate: Rate,
     faults: Arc<Faults>,
     buffers: Mutex<Buffers>,
     programs: Mutex<Programs>,
@@ -112,7 +115,7 @@ pub struct Memory {
 /// Counters since the GPU was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Kernels launched.
+    /// Dispatches of kernels; a long launch is split into several.
     pub launches: u64,
     /// Batches submitted.
     pub submissions: u64,
@@ -120,6 +123,8 @@ pub struct Work {
     pub pipelines: u64,
     /// Buffers allocated, without those reused from the pool.
     pub allocations: u64,
+    /// Bytes of the buffers that launches read or write, each counted once in a launch.
+    pub bytes: u64,
 }
 
 impl Gpu {
@@ -179,6 +184,7 @@ impl Gpu {
         *binding = (*binding).min(MOST_BYTES);
         Ok(Gpu(Arc::new(Inner {
             f16: device.features().contains(wgpu::Features::SHADER_F16),
+            rate: Rate::of(info.device_type),
             programs: Mutex::new(Programs::new(&device, &info)),
             stream: Mutex::new(CommandStream::new(&device)),
             buffers: Mutex::new(Buffers::new()),
@@ -229,9 +235,10 @@ impl Gpu {
 
     /// Counters since the GPU was opened.
     pub fn work(&self) -> Work {
-        let (launches, submissions) = lock(&self.0.stream).counts();
+        let (launches, submissions, bytes) = lock(&self.0.stream).counts();
         let pipelines = lock(&self.0.programs).compiled();
-        Work { launches, submissions, pipelines, allocations: lock(&self.0.buffers).allocations() }
+        let allocations = lock(&self.0.buffers).allocations();
+        Work { launches, submissions, pipelines, allocations, bytes }
     }
 
     /// Submit pending launches: later submissions to the [`queue`](Gpu::queue) see their results.

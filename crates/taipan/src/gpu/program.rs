@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use super::fault::scoped;
 use super::stream::{Dispatch, MOST_PARAMS};
+use super::time_limit::groups_at_once;
 use super::{Binding, Gpu, GpuBuffer, lock};
 use crate::DType;
 use crate::error::{Error, Result, ensure};
@@ -78,7 +79,8 @@ pub(crate) struct Launch<'a, P> {
 pub(crate) struct Grid {
     /// The number of workgroups; the kernel gets its index from `flat`.
     pub(crate) groups: usize,
-    /// The approximate number of multiply-adds, or elements: it limits the size of batches.
+    /// The approximate number of multiply-adds, or elements: with the bytes that are bound, an
+    /// estimate of the time it takes.
     pub(crate) work: u64,
 }
 
@@ -239,7 +241,8 @@ impl Program {
 /// that a `u32` can index has at most 31.
 pub(crate) type Dims = [[u32; 4]; 32];
 
-/// Parameters of a kernel: the same bytes in Rust and in WGSL.
+/// Parameters of a kernel: the same bytes in Rust and in WGSL, where the index of the first
+/// workgroup of a dispatch follows them.
 pub(crate) trait Params: bytemuck::Pod {
     /// The declaration of `Params`.
     const WGSL: &'static str;
@@ -256,7 +259,7 @@ macro_rules! params {
             const WGSL: &'static str = concat!(
                 "struct Params { ",
                 $(stringify!($field), ": ", $crate::gpu::params!(@wgsl $type), ", ",)*
-                "}\n",
+                "first_group: u32 }\n",
             );
         }
     };
@@ -328,7 +331,8 @@ impl Programs {
 }
 
 impl Gpu {
-    /// Add the launch of a kernel to the command stream.
+    /// Add the launch of a kernel to the command stream, in as many dispatches as it takes for each
+    /// to be short.
     pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
         let Launch { name, program, params, inputs, outputs, grid: Grid { groups, work } } = launch;
         self.check(name)?;
@@ -343,7 +347,7 @@ impl Gpu {
         );
         debug_assert!(inputs.len() + outputs.len() <= MOST_BUFFERS, "{name} binds too much");
         inputs.iter().chain(outputs).try_for_each(|binding| self.ensure_bindable(name, binding))?;
-        debug_assert!(size_of::<P>() <= MOST_PARAMS, "{name} has too many parameters");
+        debug_assert!(size_of::<P>() < MOST_PARAMS, "{name} has too many parameters");
         let Compiled { pipeline, buffers } =
             self.compiled(name, program, inputs.len(), outputs.len())?;
         let entries: Vec<_> = inputs.iter().chain(outputs).enumerate().map(entry).collect();
@@ -358,15 +362,24 @@ impl Gpu {
             scoped(&self.0.device, wgpu::ErrorFilter::Validation, bind).map_err(|why| {
                 Error::Device { op: name, why: format!("a buffer is refused: {why}") }
             })?;
-        let rows = groups.div_ceil(MOST_GROUPS);
-        let dispatch = Dispatch {
-            pipeline: &pipeline,
-            buffers: &buffers,
-            params: bytemuck::bytes_of(&params),
-            groups: [groups.div_ceil(rows) as u32, rows as u32],
-            work,
-        };
-        lock(&self.0.stream).dispatch(&self.0, dispatch);
+        let bytes = inputs.iter().chain(outputs).map(|binding| binding.bytes as u64).sum();
+        let seconds = self.0.rate.seconds(work, bytes);
+        let at_once = groups_at_once(groups, seconds, MOST_GROUPS);
+        let mut stream = lock(&self.0.stream);
+        for first in (0..groups).step_by(at_once) {
+            let count = at_once.min(groups - first);
+            let rows = count.div_ceil(MOST_GROUPS);
+            let dispatch = Dispatch {
+                pipeline: &pipeline,
+                buffers: &buffers,
+                params: bytemuck::bytes_of(&params),
+                first_group: first as u32,
+                groups: [count.div_ceil(rows) as u32, rows as u32],
+                seconds: seconds * count as f64 / groups as f64,
+                bytes: if first == 0 { bytes } else { 0 },
+            };
+            stream.dispatch(&self.0, dispatch);
+        }
         Ok(())
     }
 

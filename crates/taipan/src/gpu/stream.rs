@@ -7,13 +7,12 @@ use super::Inner;
 #[cfg(not(target_family = "wasm"))]
 use super::clock::Clock;
 use super::fault::scoped;
+use super::time_limit::SUBMISSION;
 use crate::profile;
 
-/// A batch is submitted when it has this many commands, or this much work, in multiply-adds: enough
-/// to keep the device busy while the next batch is encoded, and far less than what a driver's
-/// watchdog takes for a hang.
+/// A batch is submitted when it has this many commands, or when one more would take it beyond the
+/// time limit of a submission.
 pub(super) const BATCH: usize = 128;
-const BATCH_WORK: u64 = 1 << 34;
 
 /// The most batches in flight: with more, encoding waits for the oldest.
 #[cfg(not(target_family = "wasm"))]
@@ -35,7 +34,8 @@ pub(super) struct CommandStream {
     /// The batch being encoded; none if it is empty.
     batch: Option<Batch>,
     pending: usize,
-    pending_work: u64,
+    /// An estimate of the time the pending commands take.
+    pending_seconds: f64,
     #[cfg(not(target_family = "wasm"))]
     clock: Option<Clock>,
     #[cfg(not(target_family = "wasm"))]
@@ -47,6 +47,7 @@ pub(super) struct CommandStream {
     params_group: wgpu::BindGroup,
     launches: u64,
     submissions: u64,
+    bound_bytes: u64,
 }
 
 /// One dispatch.
@@ -54,8 +55,13 @@ pub(super) struct Dispatch<'a> {
     pub(super) pipeline: &'a wgpu::ComputePipeline,
     pub(super) buffers: &'a wgpu::BindGroup,
     pub(super) params: &'a [u8],
+    /// Follows the parameters.
+    pub(super) first_group: u32,
     pub(super) groups: [u32; 2],
-    pub(super) work: u64,
+    /// An estimate of the time it takes.
+    pub(super) seconds: f64,
+    /// Bytes bound; 0 if another dispatch of the launch counts them.
+    pub(super) bytes: u64,
 }
 
 /// A buffer and an offset in bytes.
@@ -98,7 +104,7 @@ impl CommandStream {
         CommandStream {
             batch: None,
             pending: 0,
-            pending_work: 0,
+            pending_seconds: 0.0,
             #[cfg(not(target_family = "wasm"))]
             clock: Clock::new(device),
             #[cfg(not(target_family = "wasm"))]
@@ -109,22 +115,23 @@ impl CommandStream {
             params_group,
             launches: 0,
             submissions: 0,
+            bound_bytes: 0,
         }
     }
 
-    /// Launches and submissions so far.
-    pub(super) fn counts(&self) -> (u64, u64) {
-        (self.launches, self.submissions)
+    /// Launches, submissions and bytes bound so far.
+    pub(super) fn counts(&self) -> (u64, u64, u64) {
+        (self.launches, self.submissions, self.bound_bytes)
     }
 
     pub(super) fn dispatch(&mut self, gpu: &Inner, dispatch: Dispatch) {
-        if self.pending >= BATCH || self.params.len() + dispatch.params.len() > ARENA {
+        if self.params.len() + dispatch.params.len() > ARENA {
             self.submit(gpu);
         }
-        #[cfg(not(target_family = "wasm"))]
-        self.timestamp(gpu);
+        self.begin_command(gpu, dispatch.seconds);
         let at = self.params.len() as u32;
         self.params.extend_from_slice(dispatch.params);
+        self.params.extend_from_slice(&dispatch.first_group.to_le_bytes());
         self.params.resize(self.params.len().next_multiple_of(ALIGNMENT), 0);
         let (encoder, pass) = self.batch.get_or_insert_with(|| (encoder(gpu), None));
         let pass = pass.get_or_insert_with(|| {
@@ -134,12 +141,19 @@ impl CommandStream {
         pass.set_bind_group(0, dispatch.buffers, &[]);
         pass.set_bind_group(1, &self.params_group, &[at]);
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
-        self.pending += 1;
         self.launches += 1;
-        self.pending_work = self.pending_work.saturating_add(dispatch.work);
-        if self.pending_work >= BATCH_WORK {
+        self.bound_bytes += dispatch.bytes;
+    }
+
+    /// Before a command is encoded that takes so long: submit the batch if it has no room for it.
+    fn begin_command(&mut self, gpu: &Inner, seconds: f64) {
+        if self.pending >= BATCH || self.pending_seconds + seconds > SUBMISSION {
             self.submit(gpu);
         }
+        #[cfg(not(target_family = "wasm"))]
+        self.timestamp(gpu);
+        self.pending += 1;
+        self.pending_seconds += seconds;
     }
 
     /// Encode a copy.
@@ -150,12 +164,7 @@ impl CommandStream {
         to: BufferOffset,
         size: BufferAddress,
     ) {
-        if self.pending >= BATCH {
-            self.submit(gpu);
-        }
-        #[cfg(not(target_family = "wasm"))]
-        self.timestamp(gpu);
-        self.pending += 1;
+        self.begin_command(gpu, gpu.rate.seconds(0, 2 * size));
         let encoder = self.outside_pass(gpu);
         encoder.copy_buffer_to_buffer(from.0, from.1, to.0, to.1, size);
     }
@@ -207,7 +216,7 @@ impl CommandStream {
             (gpu.queue.submit([encoder.finish()]), measured)
         });
         self.params.clear();
-        (self.pending, self.pending_work) = (0, 0);
+        (self.pending, self.pending_seconds) = (0, 0.0);
         self.submissions += 1;
         let submission = submission.map_err(|why| gpu.faults.fail(why));
         let Ok((_submission, _measured)) = submission else { return };

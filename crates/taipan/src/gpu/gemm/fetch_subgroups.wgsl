@@ -1,7 +1,7 @@
 // The invocations of a subgroup need the same rows of the left tile: each loads some elements and
 // broadcasts them.
 fn left_blocks(ty: u32, kk: u32, lane: u32) -> LeftBlocks {
-    let mine = tile[left_at(ty + lane / 4u % RM * TY, kk) + lane % 4u * A_S];
+    let mine = unstage(tile[left_at(ty + lane / 4u % RM * TY, kk) + lane % 4u * A_S]);
     var blocks: LeftBlocks;
     blocks.first = left_matrix(mat4x4(
         subgroupBroadcast(mine, 0u),

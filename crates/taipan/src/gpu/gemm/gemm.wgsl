@@ -1,5 +1,5 @@
 // A workgroup computes a BM×BN block of y, an invocation RM×RN blocks of 4×4, each in a matrix
-// whose column q is row q of the block. Tiles of both operands are loaded into workgroup memory in
+// whose column q is row q of the block. Tiles of both operands are staged in workgroup memory in
 // the order of storage, as vec4s of contiguous elements; a transpose happens in registers.
 const WIDTH = TX * TY;
 const BM = TY * RM * 4u;
@@ -17,7 +17,7 @@ const B_AT = A_H * A_S;
 // Lines that all invocations load together.
 const A_LINES = WIDTH / A_W;
 const B_LINES = WIDTH / B_W;
-var<workgroup> tile: array<vec4<f32>, max(B_AT + B_H * B_S, WIDTH * 4u)>;
+var<workgroup> tile: array<Staged, max(B_AT + B_H * B_S, WIDTH * 4u)>;
 
 // Load a tile of each operand, from `row`, `column` and `k` on; without comparisons if both are
 // `inside` the matrices. An invocation loads as many vec4s as any other: loops are unrolled.
@@ -44,6 +44,16 @@ fn load(base: vec2<u32>, row: u32, column: u32, k: u32, local: u32, inside: bool
     }
 }
 
+// Four vec4s of the tiles, `next` apart.
+fn lines_at(at: u32, next: u32) -> mat4x4<f32> {
+    return mat4x4(
+        unstage(tile[at]),
+        unstage(tile[at + next]),
+        unstage(tile[at + 2u * next]),
+        unstage(tile[at + 3u * next]),
+    );
+}
+
 // Where the four vec4s of a block of the left tile begin: rows 4·block… by columns kk…. They are
 // A_S apart.
 fn left_at(block: u32, kk: u32) -> u32 {
@@ -59,7 +69,7 @@ fn left_matrix(lines: mat4x4<f32>) -> mat4x4<f32> {
 
 fn left_block(block: u32, kk: u32) -> mat4x4<f32> {
     let at = left_at(block, kk);
-    return left_matrix(mat4x4(tile[at], tile[at + A_S], tile[at + 2u * A_S], tile[at + 3u * A_S]));
+    return left_matrix(lines_at(at, A_S));
 }
 
 // The blocks of an invocation's rows; the second only if RM is 2.
@@ -72,30 +82,28 @@ struct LeftBlocks {
 // if TB, they are TX apart, so that neighbouring invocations read neighbouring lines.
 fn right_block(tx: u32, j: u32, kk: u32) -> mat4x4<f32> {
     if TB == 1u {
-        let at = B_AT + (tx + j * 4u * TX) * B_S + kk / 4u;
-        let next = TX * B_S;
-        let lines = mat4x4(tile[at], tile[at + next], tile[at + 2u * next], tile[at + 3u * next]);
-        return transpose(lines);
+        return transpose(lines_at(B_AT + (tx + j * 4u * TX) * B_S + kk / 4u, TX * B_S));
     }
-    let at = B_AT + kk * B_S + tx + j * TX;
-    return mat4x4(tile[at], tile[at + B_S], tile[at + 2u * B_S], tile[at + 3u * B_S]);
+    return lines_at(B_AT + kk * B_S + tx + j * TX, B_S);
 }
 
 // Store one block of every invocation through workgroup memory, so that stores are coalesced.
 fn store(block: mat4x4<f32>, slice: u32, row: u32, column: u32, local: u32) {
-    workgroupBarrier();
-    let at = local / TX * 4u * TX + local % TX;
-    tile[at] = block[0];
-    tile[at + TX] = block[1];
-    tile[at + 2u * TX] = block[2];
-    tile[at + 3u * TX] = block[3];
-    workgroupBarrier();
-    for (var e = local; e < WIDTH * 16u; e += WIDTH) {
-        let r = e / (TX * 4u);
-        let c = e % (TX * 4u);
-        if row + r < p.m && column + c < p.n {
-            let place = select(vec2(c / 4u, c % 4u), vec2(c % TX, c / TX), TB == 1u);
-            put(slice, row + r, column + c, tile[r * TX + place.x][place.y]);
+    for (var first = 0u; first < 4u; first += STORE_ROWS) {
+        workgroupBarrier();
+        let at = local / TX * STORE_ROWS * TX + local % TX;
+        for (var q = 0u; q < STORE_ROWS; q++) {
+            put_row(at + q * TX, block[first + q]);
+        }
+        workgroupBarrier();
+        for (var e = local; e < WIDTH * 4u * STORE_ROWS; e += WIDTH) {
+            let line = e / (TX * 4u);
+            let r = line / STORE_ROWS * 4u + first + line % STORE_ROWS;
+            let c = e % (TX * 4u);
+            if row + r < p.m && column + c < p.n {
+                let place = select(vec2(c / 4u, c % 4u), vec2(c % TX, c / TX), TB == 1u);
+                put(slice, row + r, column + c, row_element(line * TX + place.x, place.y));
+            }
         }
     }
 }
@@ -151,7 +159,7 @@ fn product(i: u32, local: u32, lane: u32) {
             let next = select(A_S, B_S, SUMS == RIGHT);
             var here = vec4<f32>();
             for (var line = 0u; line < BK; line++) {
-                here += tile[at + line * next];
+                here += unstage(tile[at + line * next]);
             }
             sums += here;
         }

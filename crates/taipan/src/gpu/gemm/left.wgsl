@@ -18,17 +18,3 @@ fn left(base: u32, row: u32, i: u32) -> f32 {
     let place = select(vec2(row, i), vec2(i, row), TA == 1u);
     return left_element(base, place.x, place.y);
 }
-
-fn left4(base: u32, line: u32, at: u32) -> vec4<f32> {
-    return vec4(
-        left_element(base, line, at),
-        left_element(base, line, at + 1u),
-        left_element(base, line, at + 2u),
-        left_element(base, line, at + 3u),
-    );
-}
-
-// Not used: comparisons are always needed.
-fn left4_inside(base: u32, line: u32, at: u32) -> vec4<f32> {
-    return vec4<f32>();
-}

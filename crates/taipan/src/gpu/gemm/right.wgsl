@@ -18,17 +18,3 @@ fn right(base: u32, i: u32, column: u32) -> f32 {
     let place = select(vec2(i, column), vec2(column, i), TB == 1u);
     return right_element(base, place.x, place.y);
 }
-
-fn right4(base: u32, line: u32, at: u32) -> vec4<f32> {
-    return vec4(
-        right_element(base, line, at),
-        right_element(base, line, at + 1u),
-        right_element(base, line, at + 2u),
-        right_element(base, line, at + 3u),
-    );
-}
-
-// Not used: comparisons are always needed.
-fn right4_inside(base: u32, line: u32, at: u32) -> vec4<f32> {
-    return vec4<f32>();
-}

@@ -18,6 +18,8 @@ params! {
 pub(super) struct Variant {
     pub(super) tile: Tile,
     pub(super) subgroups: bool,
+    /// Whether tiles are staged in f16, which both operands are.
+    pub(super) staged_f16: bool,
     /// Whether operands are loaded four elements at a time: lines are multiples of four.
     pub(super) vec4: bool,
     /// Whether there is one entry and no split along `k`.
@@ -120,6 +122,13 @@ impl Tile {
 }
 
 impl Variant {
+    /// Whether the tiles hold nothing but f16.
+    pub(super) fn can_stage_f16(&self) -> bool {
+        matches!(self.tile, Tile::Block { .. })
+            && self.derivative.is_none()
+            && [self.left.0, self.right.0] == [DType::F16; 2]
+    }
+
     pub(super) fn program(self) -> Program {
         const NONE: &str = "fn put_second(at: u32, x: f32) {}\n";
         const SOME: &str = "\
@@ -134,14 +143,22 @@ impl Variant {
                 (include_str!("thin.wgsl"), &[("ROWS", rows), ("SHARE", share)])
             }
         };
-        let fetch = match (self.tile, self.subgroups) {
-            (Tile::Thin { .. }, _) => "",
-            (_, false) => include_str!("fetch.wgsl"),
-            (_, true) => include_str!("fetch_subgroups.wgsl"),
+        let fetch = match self.subgroups {
+            false => include_str!("fetch.wgsl"),
+            true => include_str!("fetch_subgroups.wgsl"),
+        };
+        let staged = match self.staged_f16 {
+            false => include_str!("staged_f32.wgsl"),
+            true => include_str!("staged_f16.wgsl"),
         };
         let (left, right) = match self.vec4 {
             false => (include_str!("left.wgsl"), include_str!("right.wgsl")),
             true => (include_str!("left_vec4.wgsl"), include_str!("right_vec4.wgsl")),
+        };
+        let staging: &[_] = match (self.tile, self.vec4) {
+            (Tile::Thin { .. }, _) => &[],
+            (_, false) => &[staged, include_str!("elements.wgsl"), fetch],
+            (_, true) => &[staged, fetch],
         };
         let (second, pre, sums, second_type) = match self.second {
             None => (NONE, 0, 0, None),
@@ -166,7 +183,7 @@ impl Variant {
             ("SUMS", sums),
         ];
         self.function.program::<ProductParams>(
-            &[second, include_str!("operands.wgsl"), left, right, kernel, fetch],
+            &[&[second, include_str!("operands.wgsl"), left, right, kernel], staging].concat(),
             &types,
             &[&consts[..], sizes].concat(),
         )
@@ -192,6 +209,7 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
         let base = Variant {
             tile,
             subgroups,
+            staged_f16: false,
             vec4: false,
             whole,
             left: (elem, Layout::RowMajor),
@@ -276,12 +294,18 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             }
         }
     }
-    let can_be_vec4 = |variant: &&Variant| {
+    let loads = |variant: &&Variant| {
         variant.derivative.is_none() && matches!(variant.tile, Tile::Block { .. })
     };
     let vec4: Vec<_> =
-        all.iter().filter(can_be_vec4).map(|&variant| Variant { vec4: true, ..variant }).collect();
-    all.into_iter().chain(vec4).map(Variant::program).collect()
+        all.iter().filter(loads).map(|&variant| Variant { vec4: true, ..variant }).collect();
+    all.extend(vec4);
+    let f16: Vec<_> = all
+        .iter()
+        .filter(|variant| variant.can_stage_f16())
+        .map(|&variant| Variant { staged_f16: true, ..variant })
+        .collect();
+    all.into_iter().chain(f16).map(Variant::program).collect()
 }
 
 #[cfg(test)]

@@ -21,19 +21,29 @@
 
 const QUADS = STEPS / 4u;
 
+// With zero-order hold and the adapter's own exp2, b_factor is Δ·ā − A·∂b_factor/∂A, which does not
+// cancel: ā is one instruction, and the derivative is held. A polynomial gives ā and b_factor
+// together, and the derivative follows from them.
+const HOLD_DERIVATIVE = ZERO_ORDER_HOLD == 1u && NATIVE_EXP2 == 1u;
+
+// p of φ₁'(x) = p(x·log₂e)·log₂e, for |x| ≤ 0.4: within 1.6e-6.
+const PHI1_DERIVATIVE_BOUND = 0.4 / LN_2;
+const PHI1_DERIVATIVE =
+    array<f32, 5>(0.34657347, 0.16014649, 0.041630257, 0.007749304, 0.0011087515);
+
 // A·∂b_factor/∂A = Δ·ā − b_factor = Δ·x·φ₁'(x) with zero-order hold, where x = Δ·A. Near 0 the
-// difference would cancel: there, the series φ₁'(x) = Σ xᵏ·(k+1)/(k+2)! is used.
-fn b_factor_derivative(size: f32, rate: f32, step: Discretized) -> f32 {
+// difference cancels.
+fn derivative_of(size: f32, rate: f32, step: Discretized) -> f32 {
+    if ZERO_ORDER_HOLD == 0u {
+        return 0.0;
+    }
     let x = size * rate;
-    var series = fma(9.0 / 3628800.0, x, 8.0 / 362880.0);
-    series = fma(series, x, 7.0 / 40320.0);
-    series = fma(series, x, 6.0 / 5040.0);
-    series = fma(series, x, 5.0 / 720.0);
-    series = fma(series, x, 4.0 / 120.0);
-    series = fma(series, x, 3.0 / 24.0);
-    series = fma(series, x, 2.0 / 6.0);
-    series = fma(series, x, 0.5);
-    return select(size * step.a_bar - step.b_factor, size * x * series, abs(x) < 0.5);
+    var series = fma(PHI1_DERIVATIVE[4], x, PHI1_DERIVATIVE[3]);
+    series = fma(series, x, PHI1_DERIVATIVE[2]);
+    series = fma(series, x, PHI1_DERIVATIVE[1]);
+    series = fma(series, x, PHI1_DERIVATIVE[0]);
+    let difference = fma(size, step.a_bar, -step.b_factor);
+    return select(difference, size * x * series, abs(x) < PHI1_DERIVATIVE_BOUND);
 }
 
 // With RECOMPUTE, the same number as one that the compiler does not know: it then computes what
@@ -95,9 +105,15 @@ fn main(
             var rows = load_bc(bc_rows_at(number, j), local);
             var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
+            // A·∂b_factor/∂A, if it is computed here.
+            var derivatives: array<f32, STEPS>;
             var quad = vec4<f32>();
             for (var t = 0u; t < STEPS; t++) {
-                let step = discretize(sizes[t], rate, inverse);
+                var step = discretize_directly(sizes[t], rate, inverse);
+                if HOLD_DERIVATIVE {
+                    derivatives[t] = derivative_of(sizes[t], rate, step);
+                    step.b_factor = fma(sizes[t], step.a_bar, -derivatives[t]);
+                }
                 h = select(h, 0.0, starts_at(seq_starts, t));
                 decayed[t] = step.a_bar * h;
                 h = fma(scaled_input(inputs[t], step.b_factor), bc_at(&rows, t), decayed[t]);
@@ -113,23 +129,32 @@ fn main(
             var carry = select(0.0, carries[(own + j) * p.d + c], exists); // ā_{t+1}·g_{t+1}
             var da = 0.0;
             var da_b = 0.0;
+            let rate_again = recomputed(rate);
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
                 let b = bc_at(&rows, u32(t));
                 let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
                 let lost = g * decayed[t];
                 da = fma(sizes[t], lost, da);
                 by_size[t] = fma(a, lost, by_size[t]);
-                let step = discretize(recomputed(sizes[t]), rate, inverse);
+                var step = discretize_directly(sizes[t], rate_again, inverse);
+                var derivative = derivatives[t];
+                if HOLD_DERIVATIVE {
+                    step.b_factor = fma(sizes[t], step.a_bar, -derivative);
+                } else {
+                    derivative = derivative_of(sizes[t], rate_again, step);
+                }
                 carry = step.a_bar * g;
+                quad[t % 4] = g * inputs[t];
                 if ZERO_ORDER_HOLD == 1u {
-                    let gb = g * b;
-                    by_input[t] = fma(gb, step.b_factor, by_input[t]);
-                    by_size[t] = fma(inputs[t] * b, carry, by_size[t]);
-                    da_b = fma(inputs[t] * gb, b_factor_derivative(sizes[t], a, step), da_b);
+                    let scaled = g * step.b_factor;
+                    let forced = inputs[t] * b;
+                    by_input[t] = fma(scaled, b, by_input[t]);
+                    by_size[t] = fma(forced, carry, by_size[t]);
+                    da_b = fma(g * forced, derivative, da_b);
+                    quad[t % 4] = scaled * inputs[t];
                 } else {
                     by_input[t] = fma(b, g, by_input[t]);
                 }
-                quad[t % 4] = g * scaled_input(inputs[t], step.b_factor);
                 if t % 4 == 0 {
                     put_terms(u32(t) / 4u, quad, local);
                 }
