@@ -87,6 +87,22 @@ fn right_block(tx: u32, j: u32, kk: u32) -> mat4x4<f32> {
     return lines_at(B_AT + kk * B_S + tx + j * TX, B_S);
 }
 
+// c + b·a, as fma alone: of `c + b * a` some compilers make a multiplication and an addition more
+// for every four.
+fn add_product(c: mat4x4<f32>, b: mat4x4<f32>, a: mat4x4<f32>) -> mat4x4<f32> {
+    return mat4x4(
+        add_column(c[0], b, a[0]),
+        add_column(c[1], b, a[1]),
+        add_column(c[2], b, a[2]),
+        add_column(c[3], b, a[3]),
+    );
+}
+
+fn add_column(c: vec4<f32>, b: mat4x4<f32>, a: vec4<f32>) -> vec4<f32> {
+    let sum = fma(b[1], vec4(a.y), fma(b[0], vec4(a.x), c));
+    return fma(b[3], vec4(a.w), fma(b[2], vec4(a.z), sum));
+}
+
 // Store one block of every invocation through workgroup memory, so that stores are coalesced.
 fn store(block: mat4x4<f32>, slice: u32, row: u32, column: u32, local: u32) {
     for (var first = 0u; first < 4u; first += STORE_ROWS) {
@@ -139,15 +155,15 @@ fn product(i: u32, local: u32, lane: u32) {
         for (var kk = 0u; kk < min(BK, end - k); kk += 4u) {
             let a = left_blocks(ty, kk, lane);
             let b0 = right_block(tx, 0u, kk);
-            c00 += b0 * a.first;
+            c00 = add_product(c00, b0, a.first);
             if RM == 2u {
-                c10 += b0 * a.second;
+                c10 = add_product(c10, b0, a.second);
             }
             if RN == 2u {
                 let b1 = right_block(tx, 1u, kk);
-                c01 += b1 * a.first;
+                c01 = add_product(c01, b1, a.first);
                 if RM == 2u {
-                    c11 += b1 * a.second;
+                    c11 = add_product(c11, b1, a.second);
                 }
             }
         }
