@@ -6,6 +6,7 @@ use wgpu::{BufferAddress, BufferUsages, Features};
 
 use super::stream::BATCH;
 use super::{Gpu, Inner, lock};
+use crate::error::Result;
 use crate::profile::{self, Entry};
 
 /// The features for timestamps between any two commands.
@@ -114,8 +115,15 @@ impl Gpu {
         }
     }
 
-    /// Submit everything and wait until the device is idle.
-    pub(crate) fn synchronize(&self) {
+    /// Submit everything and wait until the device is idle; absent on the web, where nothing may
+    /// block.
+    pub fn synchronize(&self) -> Result<()> {
+        self.wait_until_idle();
+        self.check("synchronize")
+    }
+
+    /// The same. What went wrong is left to the next call that can fail.
+    pub(crate) fn wait_until_idle(&self) {
         lock(&self.0.stream).submit(&self.0);
         self.0.queue.submit([]);
         // A lost device is reported by its own callback.

@@ -48,6 +48,8 @@ mod index_errors;
 pub(crate) mod map;
 mod program;
 mod reduce;
+#[cfg(not(target_family = "wasm"))]
+mod roofline;
 mod stream;
 mod strided;
 mod time_limit;
@@ -326,6 +328,7 @@ pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
     let floats = || types.iter().copied().filter(|dtype| dtype.is_float());
     [fill::program(), exp2::program()]
         .into_iter()
+        .chain(roofline::programs())
         .chain(types.iter().map(|&dtype| strided::program(dtype)))
         .chain(floats().flat_map(map::programs))
         .chain(floats().flat_map(reduce::programs))

@@ -130,7 +130,7 @@ impl Gpu {
             return span(op, role, || {
                 let result = f();
                 if self.clock() == Clock::Host {
-                    self.synchronize();
+                    self.wait_until_idle();
                 }
                 result
             });

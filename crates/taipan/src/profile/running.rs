@@ -61,7 +61,7 @@ pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
         with(|running| running.gpus.clone())
             .into_iter()
             .flatten()
-            .for_each(|gpu| gpu.synchronize());
+            .for_each(|gpu| gpu.wait_until_idle());
         (result, start.elapsed())
     });
     let mut running = running.expect("set at the start");
@@ -121,7 +121,7 @@ pub(crate) fn attach(gpu: &Gpu) {
     let known = with(|running| running.gpus.contains(gpu));
     if known == Some(false) {
         let start = Instant::now();
-        paused(|| gpu.synchronize());
+        paused(|| gpu.wait_until_idle());
         with(|running| {
             running.gpus.push(gpu.clone());
             running.excluded += start.elapsed();
