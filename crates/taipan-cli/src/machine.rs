@@ -28,16 +28,17 @@ impl From<Dtype> for DType {
     }
 }
 
-/// The device of this name; an error if it does not support the dtype.
-pub fn device(name: &str, dtype: Dtype) -> Result<Device, Failure> {
+/// The device of this name; an error if it does not support the dtype, if one is given.
+pub fn device(name: &str, dtype: impl Into<Option<Dtype>>) -> Result<Device, Failure> {
     let device = match name {
         "cpu" => Device::Cpu,
         "gpu" => Device::gpu()?,
         "auto" => Device::best()?,
         name => Device::gpu_named(name)?,
     };
-    let dtype = DType::from(dtype);
-    if !device.supports(dtype) {
+    if let Some(dtype) = dtype.into().map(DType::from)
+        && !device.supports(dtype)
+    {
         let device = device.describe();
         return usage(format!("--dtype is {dtype}, which {device} does not support"));
     }

@@ -2,8 +2,12 @@
 
 mod bench;
 mod devices;
+mod eval;
+mod generate;
 mod info;
 mod machine;
+mod model;
+mod stop;
 mod train;
 
 use std::error::Error;
@@ -44,6 +48,19 @@ enum Command {
     /// step, saves a checkpoint and the model, and exits with 0; --resume continues from there. A
     /// second Ctrl-C stops at once, with exit code 130.
     Train(Box<train::Flags>),
+    /// Generate text with a model
+    ///
+    /// The text goes to standard output, counts and speed to standard error. Without a prompt, on a
+    /// terminal, every line is the beginning of a text. A text prompt begins a document: as in
+    /// training, the end-of-text token stands before it.
+    Generate(Box<generate::Flags>),
+    /// Measure how well a model predicts text
+    ///
+    /// Loss (nats per token), perplexity and bits per byte of all files together, read through the
+    /// model's state, whatever their length. As in training, every file begins with the end-of-text
+    /// token, which is not predicted; with --window and --ids there is nothing before the text, and
+    /// its first token is not predicted.
+    Eval(eval::Flags),
     /// Measure this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -63,6 +80,8 @@ fn main() -> ExitCode {
         Command::Devices { json } => devices::devices(json),
         Command::Info { path } => info::info(&path),
         Command::Train(flags) => train::train(&flags),
+        Command::Generate(flags) => generate::generate(&flags),
+        Command::Eval(flags) => eval::eval(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
     };
     match result {

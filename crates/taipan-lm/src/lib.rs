@@ -2,7 +2,10 @@
 //! and training that can be interrupted at any moment.
 //!
 //! - [`Config`], [`Preset`]: the shape of a model, from `config.json` or by name. [`Mamba`]: the
-//!   model, to [train](Mamba::loss) and to [generate](Mamba::next) with.
+//!   model, to [train](Mamba::loss) and to run.
+//! - [`Generation`]: text from a model, token by token, as a [`Sampler`] chooses. [`State`],
+//!   [`Snapshot`]: what a model remembers, also in files; `PromptCache`: of prompts. [`Scorer`],
+//!   [`WindowScorer`]: how well it predicts text.
 //! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
 //!   order that follows from a seed.
 //! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `Mamba::from_pretrained` and
@@ -21,8 +24,10 @@ mod config;
 #[cfg(not(target_family = "wasm"))]
 pub mod data;
 mod error;
+mod evaluate;
 #[cfg(not(target_family = "wasm"))]
 mod free_memory;
+mod generate;
 #[cfg(not(target_family = "wasm"))]
 mod memory;
 mod model;
@@ -42,6 +47,10 @@ mod train;
 pub use batch::{Batch, IGNORE};
 pub use config::Config;
 pub use error::{Error, InvalidValue, Result};
+pub use evaluate::{Score, Scorer, WindowScorer};
+pub use generate::{
+    Completion, CompletionOptions, FinishReason, Generation, LogProbs, Sampler, Snapshot, TextUntil,
+};
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
 pub use tokenizer::{TextStream, Tokenizer};
@@ -51,6 +60,7 @@ pub use {
     checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint},
     checksum::checksum,
     free_memory::free_memory,
+    generate::{CacheHit, PromptCache},
     memory::Memory,
     mounts::local_locks,
     recipe::Recipe,

@@ -57,7 +57,7 @@ pub struct Safetensors<B> {
     bytes: B,
     /// Where the tensors' bytes begin.
     data: usize,
-    tensors: BTreeMap<String, TensorInfo>,
+    header: Header,
 }
 
 /// What the header says of a tensor, and nothing that is not known.
@@ -72,8 +72,11 @@ struct Known {
 #[derive(Deserialize)]
 struct Entry(#[serde(with = "Known")] TensorInfo);
 
-/// The header's tensors: a name that comes twice is an error, which a map alone would hide.
-struct Header(BTreeMap<String, TensorInfo>);
+/// The header: a name that comes twice is an error, which a map alone would hide.
+struct Header {
+    tensors: BTreeMap<String, TensorInfo>,
+    metadata: BTreeMap<String, String>,
+}
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Header, D::Error> {
@@ -89,10 +92,10 @@ impl<'de> Deserialize<'de> for Header {
                 self,
                 mut map: M,
             ) -> std::result::Result<Header, M::Error> {
-                let mut tensors = BTreeMap::new();
+                let (mut tensors, mut metadata) = (BTreeMap::new(), BTreeMap::new());
                 while let Some(name) = map.next_key::<String>()? {
                     if name == "__metadata__" {
-                        map.next_value::<BTreeMap<String, String>>()?;
+                        metadata = map.next_value()?;
                         continue;
                     }
                     let Entry(info) = map.next_value()?;
@@ -100,7 +103,7 @@ impl<'de> Deserialize<'de> for Header {
                         return Err(M::Error::custom(format!("{name} is there twice")));
                     }
                 }
-                Ok(Header(tensors))
+                Ok(Header { tensors, metadata })
             }
         }
         deserializer.deserialize_map(Tensors)
@@ -111,18 +114,23 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
     /// The tensors of a file's bytes; errors begin with `name`.
     pub fn parse(name: impl Into<String>, bytes: B) -> Result<Self> {
         let name = name.into();
-        let (data, tensors) = header(&name, bytes.as_ref())?;
-        Ok(Safetensors { name, bytes, data, tensors })
+        let (data, header) = header(&name, bytes.as_ref())?;
+        Ok(Safetensors { name, bytes, data, header })
     }
 
     /// The names of the tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
+        self.header.tensors.keys().map(String::as_str)
+    }
+
+    /// What the header says besides: the text under a key of `__metadata__`.
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        self.header.metadata.get(key).map(String::as_str)
     }
 
     /// What is stored under a name. That there is nothing is an error.
     pub fn view(&self, name: &str) -> Result<View<'_>> {
-        let info = self.tensors.get(name);
+        let info = self.header.tensors.get(name);
         let info = info.ok_or_else(|| Error::invalid(&self.name, format!("{name} is missing")))?;
         let (begin, end) = info.data_offsets;
         Ok(View {
@@ -198,7 +206,7 @@ impl Safetensors<memmap2::Mmap> {
 }
 
 /// Where in the file `name` the data begins, and the tensors in it.
-fn header(name: &str, bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInfo>)> {
+fn header(name: &str, bytes: &[u8]) -> Result<(usize, Header)> {
     let Some((length, rest)) = bytes.split_first_chunk::<8>() else {
         let why = format!("{} bytes found, expected a header's length in 8", bytes.len());
         return Err(Error::invalid(name, why));
@@ -206,18 +214,18 @@ fn header(name: &str, bytes: &[u8]) -> Result<(usize, BTreeMap<String, TensorInf
     let (length, most) = (u64::from_le_bytes(*length), MAX_HEADER.min(rest.len() as u64));
     ensure!(length <= most, name, "a header of {length} bytes, expected at most {most}");
     let (json, data) = rest.split_at(length as usize);
-    let Header(tensors) = serde_json::from_slice(json)
+    let header: Header = serde_json::from_slice(json)
         .map_err(|error| Error::invalid(name, format!("the header: {error}")))?;
-    for (tensor, TensorInfo { dtype, .. }) in &tensors {
+    for (tensor, TensorInfo { dtype, .. }) in &header.tensors {
         let is_known = self::dtype(*dtype).is_some();
         ensure!(is_known, name, "{tensor} is of type {dtype}, which is not supported");
     }
-    let mut in_order: Vec<_> = tensors.clone().into_iter().collect();
+    let mut in_order: Vec<_> = header.tensors.clone().into_iter().collect();
     in_order.sort_by_key(|(_, info)| info.data_offsets);
     let metadata = Metadata::new(None, in_order).map_err(|error| Error::invalid(name, error))?;
     let (found, expected) = (data.len(), metadata.data_len());
     ensure!(found == expected, name, "{found} bytes of tensors found, expected {expected}");
-    Ok((8 + json.len(), tensors))
+    Ok((8 + json.len(), header))
 }
 
 /// The type of tensors here with the name of one of the format.
@@ -258,8 +266,18 @@ impl Stored<'_> {
 
 /// Write a file of these tensors, in this order, to `out`, chunk by chunk; only one tensor is read
 /// from its device at a time.
-pub async fn write(tensors: &[Stored<'_>], mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    let mut header = String::from(r#"{"__metadata__":{"format":"pt"}"#);
+pub async fn write(tensors: &[Stored<'_>], out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    write_with(&BTreeMap::from([("format", "pt".into())]), tensors, out).await
+}
+
+/// [`write`], with texts under keys of `__metadata__`.
+pub async fn write_with(
+    metadata: &BTreeMap<&str, String>,
+    tensors: &[Stored<'_>],
+    mut out: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let metadata = serde_json::to_string(metadata).expect("texts");
+    let mut header = format!(r#"{{"__metadata__":{metadata}"#);
     let mut begin = 0;
     for tensor in tensors {
         let (dtype, size) = tensor.layout()?;

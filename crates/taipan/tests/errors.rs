@@ -389,6 +389,38 @@ fn drawing_tokens() {
             "sample: top_k is 0, expected 1 or more",
         );
     }
+    for (top_p, found) in [(0.0, "0"), (1.5, "1.5"), (f64::NAN, "NaN")] {
+        refuses(
+            zeros(&[2]).sample(&Sampling { top_p, ..default.clone() }),
+            &format!("sample: top_p is {found}, expected above 0 and at most 1"),
+        );
+    }
+    for (min_p, found) in [(-0.5, "-0.5"), (2.0, "2"), (f64::NAN, "NaN")] {
+        refuses(
+            zeros(&[2]).sample(&Sampling { min_p, ..default.clone() }),
+            &format!("sample: min_p is {found}, expected 0 to 1"),
+        );
+    }
+    let tokens = zeros_of(DType::U32, &[2, 3]);
+    let op = "repetition_penalty";
+    for penalty in [0.0, -1.0, f64::INFINITY] {
+        refuses(
+            zeros(&[2, 9]).repetition_penalty(&tokens, penalty),
+            &format!("{op}: the penalty is {penalty}, expected a finite number above 0"),
+        );
+    }
+    for (shape, shown) in [(&[3, 9][..], "[3, 9]"), (&[9], "[9]"), (&[], "[]")] {
+        refuses(
+            zeros(shape).repetition_penalty(&tokens, 2.0),
+            &format!(
+                "{op}: the input is {shown} and tokens are [2, 3], expected […, n] and […, m]"
+            ),
+        );
+    }
+    refuses(
+        zeros(&[2, 9]).repetition_penalty(&zeros(&[2, 3]), 2.0),
+        "repetition_penalty: the tensor of tokens is f32, expected u32",
+    );
 }
 
 #[test]

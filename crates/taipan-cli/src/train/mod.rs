@@ -13,7 +13,6 @@ mod sample;
 mod settings;
 mod sparkline;
 mod start;
-mod stop;
 mod tensorboard;
 mod values;
 
@@ -22,7 +21,7 @@ use self::settings::Settings;
 pub use self::settings::{Flags, show_defaults};
 pub use self::start::DATA;
 use crate::Failure;
-use crate::machine;
+use crate::{machine, stop};
 
 /// Train a model, or resume its training.
 pub fn train(flags: &Flags) -> Result<(), Failure> {

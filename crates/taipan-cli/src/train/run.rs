@@ -13,8 +13,8 @@ use super::progress::{Progress, State};
 use super::settings::Settings;
 use super::start::Start;
 use super::tensorboard::Events;
-use super::{curve, lock, report, sample, stop};
-use crate::Failure;
+use super::{curve, lock, report, sample};
+use crate::{Failure, stop};
 
 /// Problems that do not stop the training; the first one creates it.
 const WARNINGS: &str = "warnings.log";
@@ -133,7 +133,8 @@ impl Run {
         if !matches!(stop, StopReason::Stopped) && self.settings.sample_tokens > 0 {
             self.progress.print("\n");
             let Run { progress, start, settings, .. } = &mut self;
-            sample::sample(&start.trainer, settings, |text| progress.print(text))?;
+            let prompt = &settings.prompt;
+            sample::sample(&start.trainer, settings, prompt, |text| progress.print(text))?;
             self.progress.print("\n");
         }
         let next = report::next_steps(&self.settings, self.start.trainer.steps_done());
@@ -187,6 +188,7 @@ impl Run {
             && let Some(held_out) = self.evaluate()?
         {
             self.push(Row { step: 0, training: None, held_out: Some(held_out) }, None);
+            self.sample();
         }
         let mut stop = self.stop_reason();
         if stop.is_some() && self.before > 0 {
@@ -263,6 +265,9 @@ impl Run {
             self.recent = Throughput::default();
             self.push(Row { step: report.step, training, held_out }, Some(timing));
         }
+        if evaluates {
+            self.sample();
+        }
         if is_due(self.settings.save_interval) || stop.is_some() {
             self.save()?;
         }
@@ -303,6 +308,18 @@ impl Run {
         let (val_loss, bits_per_byte) = (evaluation.loss, evaluation.bits_per_byte);
         self.held_out = Some(HeldOut { val_loss, bits_per_byte });
         Ok(self.held_out)
+    }
+
+    /// Show a sample of the text that the model generates now, if one is wanted.
+    fn sample(&mut self) {
+        let Run { start, settings, progress, .. } = self;
+        let Some(prompt) = settings.sample.as_deref().filter(|_| settings.sample_tokens > 0) else {
+            return;
+        };
+        let mut text = String::new();
+        let sampled = sample::sample(&start.trainer, settings, prompt, |new| text += new);
+        progress.log_line(&format!("sample: {text}"));
+        self.warn_on_error(sampled);
     }
 
     /// Write a row to every log. What fails is written later, or can be spared.

@@ -156,7 +156,9 @@ settings! {
         tensorboard: bool = false, flag "BOOL", Resume;
         /// Prompt of the sample at the end
         prompt: String = "pub fn ".into(), flag "TEXT", Resume;
-        /// Tokens of the sample; 0 for no sample
+        /// Also generate a sample from this prompt at every evaluation
+        sample: String, flag "PROMPT", Resume;
+        /// Tokens of a sample; 0 for no sample
         sample_tokens: usize = 256, flag "N", Resume;
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::chunks::Chunks;
 use crate::error::ensure;
-use crate::{Error, Result};
+use crate::{Error, Result, Tokenizer};
 
 /// How much of a file is looked at to tell text from other data.
 const HEAD: u64 = 8 << 10;
@@ -125,6 +125,19 @@ impl Sources {
     /// What was found and left out.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
+    }
+
+    /// The tokens of a document, chunk by chunk as in training, each with the bytes of text of its
+    /// tokens.
+    pub fn encoded<'a>(
+        &'a self,
+        document: usize,
+        tokenizer: &'a Tokenizer,
+    ) -> Result<impl Iterator<Item = Result<(Vec<u32>, Vec<usize>)>> + 'a> {
+        let count = self.len();
+        ensure!(document < count, "sources", "document {document}, expected less than {count}");
+        let chunks = self.chunks(&Section { document, start: 0, end: u64::MAX })?;
+        Ok(chunks.map(|chunk| tokenizer.encode_measured(&chunk?)))
     }
 
     /// Bytes of a document.

@@ -44,9 +44,9 @@ pub(super) struct Stream {
 #[derive(Clone, Debug)]
 pub(super) struct LayerState {
     /// `[b, k−1, inner]`: the last inputs of the convolution.
-    conv_state: Tensor,
+    pub(super) conv_state: Tensor,
     /// `[b, inner, n]`
-    ssm_state: Tensor,
+    pub(super) ssm_state: Tensor,
 }
 
 /// The parameters, by a reference of either kind, in a fixed order.

@@ -21,15 +21,19 @@
 //!          selective scan of x, gated by z → out_proj → hidden, added to the residual stream
 //! ```
 
+mod fingerprint;
 mod layer;
 mod parameter;
+mod state;
 
 use serde::{Deserialize, Serialize};
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
-use self::layer::{Layer, LayerState, Stream};
+use self::layer::{Layer, Stream};
 use self::parameter::{Init, ParameterBuilder, ParameterSpec};
 pub use self::parameter::{Parameter, Role};
+pub use self::state::State;
+pub(crate) use self::state::select;
 use crate::error::{Error, Result, ensure};
 use crate::random::parameter_seed;
 use crate::{Batch, Config, IGNORE};
@@ -80,10 +84,6 @@ pub enum Activations {
     /// Takes a third more time, and little more memory than the activations of one layer.
     Recomputed,
 }
-
-/// The recurrent state of a model, for each sequence of a batch.
-#[derive(Clone, Debug)]
-pub struct State(Vec<LayerState>);
 
 /// The parameters, by a reference of either kind, in a fixed order.
 macro_rules! parameters {
@@ -218,24 +218,51 @@ impl Mamba {
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     pub fn next(&self, ids: &Tensor, initial: Option<&State>) -> Result<(Tensor, State)> {
+        taipan::no_grad(|| {
+            let (normed, state) = self.advance("next", ids, initial)?;
+            let &[b, l, d] = normed.shape().as_array().expect("[b, l, d]");
+            let last = normed.slice(1, l - 1..l)?.reshape(&[b, d])?;
+            Ok((linear(&last, self.head(), None, Activation::None)?, state))
+        })
+    }
+
+    /// [`loss`](Mamba::loss) without a gradient of one part of sequences, `[]`, and the final state.
+    ///
+    /// `ids` and `targets` are `[b, l]`, of type u32; the target of a position from which nothing
+    /// is to be predicted is [`IGNORE`]. `initial` is the state after the tokens before them, none
+    /// at the beginning of a text.
+    pub fn loss_from(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        initial: Option<&State>,
+    ) -> Result<(Tensor, State)> {
+        taipan::no_grad(|| {
+            let (normed, state) = self.advance("loss_from", ids, initial)?;
+            Ok((linear_cross_entropy(&normed, self.head(), targets, Some(IGNORE))?, state))
+        })
+    }
+
+    /// What the head reads, `[b, l, d]`, and the final state.
+    fn advance(&self, op: &str, ids: &Tensor, initial: Option<&State>) -> Result<(Tensor, State)> {
         let &[b, l] = ids.shape() else {
             let why = format!("ids are {:?}, expected [b, l]", ids.shape());
-            return Err(Error::invalid("next", why));
+            return Err(Error::invalid(op, why));
         };
-        ensure!(l > 0, "next", "ids are [b, 0], expected at least one token");
-        taipan::no_grad(|| {
-            let mut stream = self.embed(ids)?;
-            let mut states = Vec::with_capacity(self.layers.len());
-            for (i, layer) in self.layers.iter().enumerate() {
-                let (next, state) =
-                    layer.forward(&stream, None, initial.map(|initial| &initial.0[i]))?;
-                stream = next;
-                states.push(state);
-            }
-            let last = self.normed(&stream)?.slice(1, l - 1..l)?;
-            let last = last.reshape(&[b, self.config.hidden_size])?;
-            Ok((linear(&last, self.head(), None, Activation::None)?, State(states)))
-        })
+        ensure!(l > 0, op, "ids are [{b}, 0], expected at least one token");
+        let (found, expected) = (initial.map(|state| state.layers.len()), self.layers.len());
+        let fits = found.is_none_or(|found| found == expected);
+        ensure!(fits, op, "a state of {found:?} layers, expected {expected}");
+        let mut stream = self.embed(ids)?;
+        let mut layers = Vec::with_capacity(self.layers.len());
+        for (i, layer) in self.layers.iter().enumerate() {
+            let (next, state) =
+                layer.forward(&stream, None, initial.map(|initial| &initial.layers[i]))?;
+            stream = next;
+            layers.push(state);
+        }
+        let position = initial.map_or(0, State::position) + l as u64;
+        Ok((self.normed(&stream)?, State { layers, position }))
     }
 
     fn embed(&self, ids: &Tensor) -> taipan::Result<Stream> {

@@ -3,8 +3,11 @@
 use super::Tokenizer;
 use crate::Result;
 
+/// Tokens whose text is held back at most. A character is at most 4 bytes, and so of fewer tokens.
+const HELD: usize = 16;
+
 /// Text of tokens that arrive one by one; characters are shown when they are complete. What is no
-/// text, and U+FFFD itself, is shown with the next character that is.
+/// text, and U+FFFD itself, is shown with the next character that is, or after some tokens.
 ///
 /// ```
 /// let tokenizer = taipan_lm::Tokenizer::bytes();
@@ -27,7 +30,8 @@ impl TextStream<'_> {
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = self.unseen()?;
-        if text.ends_with(char::REPLACEMENT_CHARACTER) {
+        let held = self.ids.len() - self.shown;
+        if text.ends_with(char::REPLACEMENT_CHARACTER) && held < HELD {
             return Ok(String::new());
         }
         // A token's text may depend on the one before, as its space does.

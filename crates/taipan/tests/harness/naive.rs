@@ -247,14 +247,28 @@ pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
     let k = *values.shape.last().unwrap();
     let rows = values.data.chunks(k).zip(tokens.data.chunks(k)).enumerate();
     rows.map(|(row, (values, tokens))| {
+        let most = values.iter().fold(f64::NEG_INFINITY, |most, x| most.max(*x));
+        let weight = |x: f64| ((x - most) / sampling.temperature).exp();
+        let total: f64 = values.iter().map(|x| weight(*x)).sum();
+        let may_be_drawn = |x: f64| {
+            let likelier: f64 = values.iter().filter(|y| **y > x).map(|y| weight(*y)).sum();
+            weight(x) >= sampling.min_p
+                && (sampling.top_p == 1.0 || likelier < sampling.top_p * total)
+        };
         let score = |i: usize| {
             let bits = threefry(key, [tokens[i] as u32, row as u32])[0] | 1;
             let digits =
                 bits >> (8 - bits.leading_zeros().min(8)) << (8 - bits.leading_zeros().min(8));
             values[i] / sampling.temperature - (-(-(digits as f64) / 2f64.powi(32)).ln_1p()).ln()
         };
-        let best = (0..k).max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
-        tokens[best] as u32
+        let best = (0..k).max_by(|&a, &b| score(a).total_cmp(&score(b)));
+        let of_all = best.filter(|&best| may_be_drawn(values[best]));
+        // Most draws are of the likeliest, which is quicker to see than who may take part.
+        let of_some = || {
+            let drawn = (0..k).filter(|&i| may_be_drawn(values[i]));
+            drawn.max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap()
+        };
+        tokens[of_all.unwrap_or_else(of_some)] as u32
     })
     .collect()
 }

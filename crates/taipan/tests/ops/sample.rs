@@ -36,7 +36,8 @@ fn the_same_tokens_everywhere() -> Result<()> {
         let x = random("the same tokens", shape).map(|x| round(round(x, DType::BF16), DType::F16));
         let n = *shape.last().unwrap();
         for top_k in [None, Some(1), Some(7), Some(n), Some(usize::MAX)] {
-            let sampling = Sampling { temperature: 0.8, top_k, seed: !7, step };
+            let sampling =
+                Sampling { temperature: 0.8, top_k, seed: !7, step, ..Sampling::default() };
             let want = naive::sample(&x, &sampling);
             for (device, dtype) in places() {
                 let got = tokens(&tensor(&x, dtype, &device), &sampling)?;
@@ -49,16 +50,92 @@ fn the_same_tokens_everywhere() -> Result<()> {
     Ok(())
 }
 
+/// The same with the unlikely tokens left out. A threshold is a sum, so that rounding may move it by
+/// a token where two sums almost agree.
+#[test]
+fn unlikely_tokens_are_left_out_everywhere() -> Result<()> {
+    for (shape, step) in [(&[500, 40][..], 1), (&[500, 513], 2), (&[2, 3, 33], 3), (&[9], 4)] {
+        let x = random("unlikely", shape).map(|x| round(round(x, DType::BF16), DType::F16));
+        for (top_p, min_p, top_k) in [
+            (0.9, 0.0, None),
+            (0.3, 0.0, None),
+            (1e-9, 0.0, None),
+            (1.0, 0.05, None),
+            (1.0, 1.0, None),
+            (0.8, 0.1, None),
+            (0.5, 0.0, Some(8)),
+        ] {
+            let sampling = Sampling { temperature: 1.5, top_k, top_p, min_p, seed: 5, step };
+            let want = naive::sample(&x, &sampling);
+            for (device, dtype) in places() {
+                let got = tokens(&tensor(&x, dtype, &device), &sampling)?;
+                let differ = got.iter().zip(&want).filter(|(got, want)| got != want).count();
+                let name = format!("{sampling:?} of {shape:?} on {} in {dtype}", device.name());
+                assert!(differ <= shape[0] / 500, "{name}: {differ} tokens differ");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Logits whose probabilities are known, and the tokens that may be drawn.
+#[test]
+fn the_nucleus_is_as_small_as_possible() -> Result<()> {
+    let shares = [0.1f64, 0.4, 0.2, 0.2, 0.05, 0.05];
+    let cases: [(f64, f64, &[u32]); 8] = [
+        (0.39, 0.0, &[1]),
+        // Equally probable tokens stay together.
+        (0.41, 0.0, &[1, 2, 3]),
+        (0.79, 0.0, &[1, 2, 3]),
+        (0.85, 0.0, &[0, 1, 2, 3]),
+        (0.95, 0.0, &[0, 1, 2, 3, 4, 5]),
+        (1.0, 0.49, &[1, 2, 3]),
+        (1.0, 0.2, &[0, 1, 2, 3]),
+        (0.79, 0.6, &[1]),
+    ];
+    for device in &devices() {
+        let x = Array::from_fn(&[4000, 6], |i| shares[i[1]].ln() + 3.0);
+        let x = tensor(&x, DType::F32, device);
+        for (top_p, min_p, allowed) in cases {
+            let sampling = Sampling { top_p, min_p, ..Sampling::default() };
+            let mut got = tokens(&x, &sampling)?;
+            got.sort_unstable();
+            got.dedup();
+            assert_eq!(got, allowed, "{sampling:?} on {}", device.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tokens_that_were_there_before() -> Result<()> {
+    let logits = [2.0, -3.0, 0.0, 5.0, f64::NEG_INFINITY, f64::INFINITY, 0.5, -0.25];
+    // The second row has one token, and the same twice.
+    let seen = [[0u32, 1, 2, 4, 5], [7, 7, u32::MAX, 8, u32::MAX]];
+    let expected = [
+        [1.0, -6.0, 0.0, 5.0, f64::NEG_INFINITY, f64::INFINITY, 0.5, -0.25],
+        [2.0, -3.0, 0.0, 5.0, f64::NEG_INFINITY, f64::INFINITY, 0.5, -0.5],
+    ];
+    for (device, dtype) in places() {
+        let x = tensor(&Array::from_fn(&[2, 1, 8], |i| logits[i[2]]), dtype, &device);
+        let seen = Tensor::new(&seen.concat(), &[2, 1, 5], &device)?;
+        let found = array(&x.repetition_penalty(&seen, 2.0)?);
+        assert_eq!(found.data, expected.concat(), "{} in {dtype}", device.name());
+        assert_eq!(array(&x).data, [logits; 2].concat(), "the input is unchanged");
+    }
+    Ok(())
+}
+
 /// A whole vocabulary, in more than one block.
 #[test]
 fn a_vocabulary() -> Result<()> {
     let x = random("a vocabulary", &[6, 50_280]).map(|x| round(x, DType::F16));
-    for top_k in [None, Some(50), Some(2000)] {
-        let sampling = Sampling { top_k, seed: 3, ..Sampling::default() };
+    for (top_k, top_p) in [(None, 1.0), (Some(50), 1.0), (Some(2000), 1.0), (None, 0.6)] {
+        let sampling = Sampling { top_k, top_p, seed: 3, ..Sampling::default() };
         let want = naive::sample(&x, &sampling);
         for (device, dtype) in places().into_iter().filter(|(_, dtype)| *dtype != DType::BF16) {
             let got = tokens(&tensor(&x, dtype, &device), &sampling)?;
-            assert_eq!(got, want, "{top_k:?} on {} in {dtype}", device.name());
+            assert_eq!(got, want, "{sampling:?} on {} in {dtype}", device.name());
         }
     }
     Ok(())
@@ -75,7 +152,8 @@ fn draws_have_the_probabilities_of_softmax() -> Result<()> {
         for (temperature, top_k) in
             [(1.0, None), (0.5, None), (3.0, None), (1.0, Some(3)), (2.0, Some(2))]
         {
-            let sampling = Sampling { temperature, top_k, seed: 11, step: 2 };
+            let sampling =
+                Sampling { temperature, top_k, seed: 11, step: 2, ..Sampling::default() };
             // The k largest of these are those above a bound.
             let mut sorted = logits;
             sorted.sort_by(|a, b| b.total_cmp(a));
@@ -194,8 +272,8 @@ fn extreme_logits() -> Result<()> {
 #[test]
 fn no_rows() -> Result<()> {
     for device in &devices() {
-        for top_k in [None, Some(2)] {
-            let sampling = Sampling { top_k, ..Sampling::default() };
+        for (top_k, top_p) in [(None, 1.0), (Some(2), 1.0), (None, 0.5)] {
+            let sampling = Sampling { top_k, top_p, ..Sampling::default() };
             let x = Tensor::zeros(&[2, 0, 5], DType::F32, device)?;
             assert_eq!(x.sample(&sampling)?.shape(), [2, 0]);
         }

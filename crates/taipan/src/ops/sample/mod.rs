@@ -1,5 +1,9 @@
 //! Sampling tokens from logits.
 
+mod repetition;
+mod truncate;
+
+use self::truncate::Truncate;
 use super::topk::TopK;
 use crate::cpu::isa::{Isa, vectorized};
 use crate::cpu::math::Math;
@@ -22,6 +26,12 @@ pub struct Sampling {
     pub temperature: f64,
     /// Sample from this many of the largest logits only; all if absent.
     pub top_k: Option<usize>,
+    /// Of these, sample from the most probable tokens only, as few as have this probability
+    /// together (nucleus sampling; equally probable ones all or none); all at 1.
+    pub top_p: f64,
+    /// Sample only from tokens that are at least this times as probable as the most probable one;
+    /// all at 0.
+    pub min_p: f64,
     /// Samples with different seeds are independent.
     pub seed: u64,
     /// Samples with different steps are independent. Increment it for each token.
@@ -31,7 +41,7 @@ pub struct Sampling {
 /// Temperature 1, from all logits, with seed 0, at step 0.
 impl Default for Sampling {
     fn default() -> Sampling {
-        Sampling { temperature: 1.0, top_k: None, seed: 0, step: 0 }
+        Sampling { temperature: 1.0, top_k: None, top_p: 1.0, min_p: 0.0, seed: 0, step: 0 }
     }
 }
 
@@ -59,7 +69,7 @@ impl Tensor {
     /// ```
     pub fn sample(&self, sampling: &Sampling) -> Result<Tensor> {
         const OP: &str = "sample";
-        let Sampling { temperature, top_k, .. } = *sampling;
+        let Sampling { temperature, top_k, top_p, min_p, .. } = *sampling;
         self.dtype().ensure_float(OP, "the input")?;
         ensure!(OP, self.rank() > 0, "the input is [], expected 1 dimension or more");
         let last = self.rank() - 1;
@@ -71,17 +81,23 @@ impl Tensor {
             "the temperature is {temperature}, expected a finite number of 0 or more"
         );
         ensure!(OP, top_k != Some(0), "top_k is 0, expected 1 or more");
+        let is_share = top_p > 0.0 && top_p <= 1.0;
+        ensure!(OP, is_share, "top_p is {top_p}, expected above 0 and at most 1");
+        ensure!(OP, (0.0..=1.0).contains(&min_p), "min_p is {min_p}, expected 0 to 1");
         if temperature == 0.0 {
             return self.argmax(last);
         }
         let draw = Draw::new(sampling);
-        match top_k {
-            Some(k) if k < n => {
-                let top = run(&TopK(k), &[self])?;
-                run_one(&draw, &[&top[0], &top[1]])
-            }
-            _ => run_one(&draw, &[self]),
+        // The logits to sample from and, unless it is all of them, their tokens.
+        let mut logits = match top_k {
+            Some(k) if k < n => run(&TopK(k), &[self])?,
+            _ => vec![self.detached()],
+        };
+        if top_p < 1.0 || min_p > 0.0 {
+            let truncate = Truncate { sharpness: draw.sharpness, top_p, min_p };
+            logits[0] = run_one(&truncate, &[&logits[0]])?;
         }
+        run_one(&draw, &logits.iter().collect::<Vec<_>>())
     }
 }
 
@@ -231,5 +247,6 @@ fn program(elem: DType, tokens: Tokens, width: u32) -> Program {
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
     let of = |tokens| crate::gpu::WIDTHS.map(|width| program(elem, tokens, width));
-    [Tokens::All, Tokens::Some].into_iter().flat_map(of).collect()
+    let draw = [Tokens::All, Tokens::Some].into_iter().flat_map(of);
+    draw.chain(truncate::programs(elem)).chain(repetition::programs(elem)).collect()
 }

@@ -1,0 +1,68 @@
+//! The model of a command, from its arguments.
+
+use std::path::{Path, PathBuf};
+
+use taipan_lm::{Mamba, Tokenizer, best_checkpoint, checkpoints};
+
+use crate::Failure;
+use crate::machine::{self, Dtype};
+
+/// Which model, and where it runs.
+#[derive(clap::Args)]
+pub struct ModelFlags {
+    /// The directory of a model, of a run (its model, or while there is none its best checkpoint),
+    /// or of a checkpoint
+    model: PathBuf,
+    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
+    /// devices
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// Dtype of the weights [default: the stored one]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Dtype>,
+}
+
+/// A model that can run.
+pub struct Model {
+    pub mamba: Mamba,
+    /// Where it was found.
+    pub path: PathBuf,
+    tokenizer: Option<Tokenizer>,
+}
+
+impl ModelFlags {
+    pub fn load(&self) -> Result<Model, Failure> {
+        let path = find(&self.model)?;
+        let device = machine::device(&self.device, self.dtype)?;
+        let mamba = Mamba::from_pretrained(&path, self.dtype.map(Into::into), &device)?;
+        let file = path.join("tokenizer.json");
+        let tokenizer = file.exists().then(|| Tokenizer::from_file(file)).transpose()?;
+        Ok(Model { mamba, path, tokenizer })
+    }
+}
+
+impl Model {
+    /// Its tokenizer, if there is one.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_ref()
+    }
+
+    /// Its tokenizer; without one, an error that says what works by `ids` instead.
+    pub fn require_tokenizer(&self, ids: &str) -> Result<&Tokenizer, Failure> {
+        let path = self.path.display();
+        let missing = || format!("{path}: no tokenizer.json; without one, give token ids by {ids}");
+        Ok(self.tokenizer.as_ref().ok_or_else(missing)?)
+    }
+}
+
+/// The model that a path leads to.
+fn find(path: &Path) -> Result<PathBuf, Failure> {
+    if !path.is_dir() || path.join("config.json").exists() {
+        return Ok(path.to_owned());
+    }
+    let best = best_checkpoint(path)?.map(|(best, _)| best);
+    let newest = || Ok::<_, Failure>(checkpoints(path)?.pop().map(|(_, newest)| newest));
+    let found = if best.is_some() { best } else { newest()? };
+    let expected = "no config.json and no checkpoint in it, expected a model or a run";
+    found.ok_or_else(|| format!("{}: {expected}", path.display()).into())
+}

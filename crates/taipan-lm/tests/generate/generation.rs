@@ -1,0 +1,185 @@
+//! Tokens.
+
+use taipan::check::devices;
+use taipan::{DType, Device, Tensor};
+use taipan_lm::{Generation, Sampler};
+
+use crate::{model, prompt, steps};
+
+fn read(tensor: &Tensor) -> Vec<f64> {
+    tensor.to(&Device::Cpu).unwrap().cast(DType::F64).unwrap().read_blocking().unwrap()
+}
+
+/// A prompt of more than one chunk gives what the model gives token by token.
+#[test]
+fn a_prompt_in_chunks_is_the_whole() {
+    for device in devices() {
+        let model = model(DType::F32, 1, &device);
+        let ids = prompt(600);
+        let mut generation = Generation::new(&model, Sampler::default()).unwrap();
+        generation.prompt(&ids).unwrap();
+        let found = generation.snapshot().unwrap();
+        assert_eq!((found.state.position(), generation.position()), (600, 600));
+        let mut expected = None;
+        for id in &ids {
+            let id = Tensor::new(&[*id], &[1, 1], &device).unwrap();
+            let state = expected.as_ref().map(|(_, state)| state);
+            expected = Some(model.next(&id, state).unwrap());
+        }
+        let (found, expected) = (read(&found.logits), read(&expected.unwrap().0));
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-3, "{found}, expected {expected}");
+        }
+    }
+}
+
+/// At temperature 0 the likeliest token, whatever else is set; otherwise what the seed says.
+#[test]
+fn the_same_seed_gives_the_same_tokens() {
+    for device in devices() {
+        let model = model(DType::F32, 1, &device);
+        let generate = |sampler: Sampler| {
+            let mut generation = Generation::new(&model, sampler).unwrap();
+            generation.prompt(&prompt(5)).unwrap();
+            steps(&mut generation, 30).concat()
+        };
+        let sampler = |seed| Sampler { temperature: 0.8, top_p: 0.9, seed, ..Sampler::default() };
+        assert_eq!(generate(sampler(1)), generate(sampler(1)));
+        assert_ne!(generate(sampler(1)), generate(sampler(2)));
+        let greedy = Sampler { temperature: 0.0, ..Sampler::default() };
+        let mut state = None;
+        let mut ids = prompt(5);
+        let mut expected = Vec::new();
+        for _ in 0..30 {
+            let input = Tensor::new(&ids, &[1, ids.len()], &device).unwrap();
+            let (logits, next) = model.next(&input, state.as_ref()).unwrap();
+            let token = logits.argmax(1).unwrap().item().unwrap() as u32;
+            expected.push(token);
+            (ids, state) = (vec![token], Some(next));
+        }
+        assert_eq!(generate(Sampler { min_p: 0.3, seed: 9, ..greedy }), expected);
+    }
+}
+
+/// Rows of a batch are continued independently, from one prompt.
+#[test]
+fn forks_go_their_own_ways() {
+    for device in devices() {
+        let model = model(DType::F32, 1, &device);
+        let mut one = Generation::new(&model, Sampler::default()).unwrap();
+        one.prompt(&prompt(10)).unwrap();
+        let first = steps(&mut one, 1);
+        // With a token that was sampled and is not processed yet.
+        let mut three = one.fork(3).unwrap();
+        assert_eq!((three.batch_size(), three.position()), (3, 11));
+        let rows = steps(&mut three, 20);
+        let row = |i: usize| rows.iter().map(|tokens| tokens[i]).collect::<Vec<u32>>();
+        assert!(row(0) != row(1) && row(1) != row(2) && row(0) != row(2), "{rows:?}");
+        // What they continue is the same: at temperature 0 they agree.
+        let greedy = Sampler { temperature: 0.0, ..Sampler::default() };
+        let mut one = Generation::new(&model, greedy).unwrap();
+        one.prompt(&[&prompt(10)[..], &first[0]].concat()).unwrap();
+        for tokens in steps(&mut one.fork(3).unwrap(), 5) {
+            assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+        }
+    }
+}
+
+/// Rows of the head that the tokenizer does not know are as if they were not there.
+#[test]
+fn padding_of_the_vocabulary_is_never_sampled() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let sampler = Sampler { temperature: 3.0, ..Sampler::default() };
+    let mut all = Generation::new(&model, sampler.clone()).unwrap();
+    let mut some = Generation::new(&model, sampler).unwrap().with_vocab_size(7).unwrap();
+    for generation in [&mut all, &mut some] {
+        generation.prompt(&prompt(3)).unwrap();
+    }
+    assert!(steps(&mut all, 100).concat().iter().any(|token| *token >= 7));
+    let tokens = steps(&mut some, 100).concat();
+    assert!(tokens.iter().all(|token| *token < 7), "{tokens:?}");
+    let log_probs = pollster::block_on(some.log_probs(10)).unwrap().remove(0);
+    assert_eq!(log_probs.top.len(), 7);
+    let total: f64 = log_probs.top.iter().map(|(_, log_prob)| log_prob.exp()).sum();
+    assert!((total - 1.0).abs() < 1e-12, "{total}");
+}
+
+#[test]
+fn log_probabilities_are_those_of_the_model() {
+    for device in devices() {
+        let model = model(DType::F32, 1, &device);
+        let sampler = Sampler { temperature: 0.3, top_k: Some(5), ..Sampler::default() };
+        let mut generation = Generation::new(&model, sampler).unwrap();
+        assert!(pollster::block_on(generation.log_probs(1)).is_err());
+        generation.prompt(&prompt(4)).unwrap();
+        let logits = read(&generation.snapshot().unwrap().logits);
+        let mut generation = generation.fork(2).unwrap();
+        let tokens = generation.step_blocking().unwrap();
+        let total: f64 = logits.iter().map(|x| x.exp()).sum();
+        for (token, found) in
+            tokens.iter().zip(pollster::block_on(generation.log_probs(3)).unwrap())
+        {
+            assert_eq!(found.id, *token);
+            let expected = logits[*token as usize] - total.ln();
+            assert!((found.log_prob - expected).abs() < 1e-9, "{found:?}, {expected}");
+            let mut sorted: Vec<u32> = (0..300).collect();
+            sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+            let top: Vec<u32> = found.top.iter().map(|(id, _)| *id).collect();
+            assert_eq!(top, sorted[..3]);
+        }
+    }
+}
+
+#[test]
+fn a_repetition_penalty_makes_texts_repeat_less() {
+    for device in devices() {
+        let model = model(DType::F32, 3, &device);
+        let distinct = |repetition_penalty: f64| {
+            let sampler = Sampler { temperature: 0.0, repetition_penalty, ..Sampler::default() };
+            let mut generation = Generation::new(&model, sampler).unwrap();
+            generation.prompt(&prompt(4)).unwrap();
+            let mut tokens = steps(&mut generation.fork(2).unwrap(), 60).concat();
+            tokens.sort_unstable();
+            tokens.dedup();
+            tokens.len()
+        };
+        let (free, penalized) = (distinct(1.0), distinct(1e6));
+        assert!(free < 40 && penalized == 60, "{free}, {penalized}");
+    }
+}
+
+#[test]
+fn wrong_input_is_refused() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let refused = |sampler: Sampler, expected: &str| {
+        let error = Generation::new(&model, sampler).err().unwrap().to_string();
+        assert_eq!(error, expected);
+    };
+    let sampler = Sampler::default();
+    refused(
+        Sampler { temperature: -1.0, ..sampler.clone() },
+        "sampler: temperature is -1, expected at least 0 and below inf",
+    );
+    refused(
+        Sampler { top_p: 0.0, ..sampler.clone() },
+        "sampler: top_p is 0, expected above 0 and at most 1",
+    );
+    refused(
+        Sampler { top_k: Some(0), ..sampler.clone() },
+        "sampler: top_k is 0, expected 1 or more",
+    );
+    refused(
+        Sampler { min_p: f64::NAN, ..sampler.clone() },
+        "sampler: min_p is NaN, expected 0 to 1",
+    );
+    refused(
+        Sampler { repetition_penalty: 0.0, ..sampler.clone() },
+        "sampler: repetition_penalty is 0, expected above 0 and below inf",
+    );
+    let mut generation = Generation::new(&model, sampler).unwrap();
+    let error = generation.step_blocking().unwrap_err().to_string();
+    assert_eq!(error, "generate: no tokens yet, expected a prompt");
+    let error = generation.prompt(&[1, 300]).unwrap_err().to_string();
+    assert_eq!(error, "generate: token 300, expected less than 300");
+    assert!(generation.fork(0).is_err() && generation.snapshot().is_err());
+}

@@ -1,0 +1,53 @@
+//! Generating text, states in files, and scoring text, with models of a few thousand parameters.
+
+mod cache;
+mod evaluate;
+mod generation;
+mod snapshot;
+mod text;
+
+use std::path::{Path, PathBuf};
+
+use taipan::{DType, Device};
+use taipan_lm::{Config, Generation, Mamba, Preset};
+
+/// A model with random weights, large enough that its predictions differ.
+fn model(dtype: DType, seed: u64, device: &Device) -> Mamba {
+    let config = Config {
+        hidden_size: 16,
+        num_hidden_layers: 2,
+        state_size: 4,
+        tie_word_embeddings: false,
+        ..Preset::Tiny.config(300)
+    };
+    let mut model = Mamba::new(&config, dtype, seed, device).unwrap();
+    for parameter in model.parameters_mut() {
+        if parameter.name == "lm_head.weight" {
+            parameter.tensor = parameter.tensor.scale(40.0).unwrap().detached();
+        }
+    }
+    model
+}
+
+fn fingerprint(model: &Mamba) -> String {
+    pollster::block_on(model.fingerprint()).unwrap()
+}
+
+/// A prompt in which nothing repeats.
+fn prompt(length: usize) -> Vec<u32> {
+    (0..length as u32).map(|i| i.wrapping_mul(2654435761) >> 8).map(|i| i % 300).collect()
+}
+
+fn steps(generation: &mut Generation, count: usize) -> Vec<Vec<u32>> {
+    (0..count).map(|_| generation.step_blocking().unwrap()).collect()
+}
+
+/// A directory of one test, empty at first.
+fn directory(test: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generate").join(test);
+    if path.exists() {
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
