@@ -6,7 +6,6 @@ use wgpu::{BufferAddress, BufferUsages, Features};
 
 use super::stream::BATCH;
 use super::{Gpu, Inner, lock};
-use crate::error::Result;
 use crate::profile::{self, Entry};
 
 /// The features for timestamps between any two commands.
@@ -117,7 +116,7 @@ impl Gpu {
 
     /// Submit everything and wait until the device is idle; absent on the web, where nothing may
     /// block.
-    pub fn synchronize(&self) -> Result<()> {
+    pub fn synchronize(&self) -> crate::Result<()> {
         self.wait_until_idle();
         self.check("synchronize")
     }
