@@ -308,7 +308,7 @@ impl Gpu {
         // Otherwise the copy is part of the next submission.
         #[cfg(not(target_family = "wasm"))]
         if crate::profile::is_on() {
-            self.synchronize();
+            self.wait_until_idle();
         }
         self.check(op)
     }
