@@ -44,6 +44,8 @@ mod exp2;
 mod fault;
 mod fill;
 pub(crate) mod gemm;
+#[cfg(all(test, feature = "check", not(target_family = "wasm")))]
+mod hardware;
 mod index_errors;
 pub(crate) mod map;
 mod program;

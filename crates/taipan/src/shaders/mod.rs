@@ -34,7 +34,9 @@ fn uses_subgroups(source: &str) -> bool {
 fn naga_accepts_every_shader() {
     use wgpu::naga::front::wgsl;
     use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
-    let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::SUBGROUP;
+    let capabilities = Capabilities::SHADER_FLOAT16
+        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
+        | Capabilities::SUBGROUP;
     let sources = sources(&TYPES);
     assert!(sources.len() > 300, "{} sources", sources.len());
     for source in sources {

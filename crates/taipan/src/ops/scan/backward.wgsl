@@ -101,7 +101,6 @@ fn main(
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, c)];
             let inverse = inverse_of(rate);
-            let a = rate * LN_2;
             var rows = load_bc(bc_rows_at(number, j), local);
             var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
@@ -130,6 +129,7 @@ fn main(
             var da = 0.0;
             var da_b = 0.0;
             let rate_again = recomputed(rate);
+            let a = rate_again * LN_2;
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
                 let b = bc_at(&rows, u32(t));
                 let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);

@@ -1,13 +1,15 @@
 // The sequential scan of a segment by each invocation. If OUTPUT is 1, from the state before the
 // segment, to compute y. If it is 0, from a zero state, or from initial_state for the first
-// segment, to compute the state after the segment and the sum of its step sizes. If it is 2, y in
-// f32 and without its gate, from the saved states.
+// segment, to compute the state after the segment and the sum of its step sizes. If it is 2, from
+// the saved states, to compute dz = dout·y·silu'(z), with y before its gate.
 @group(0) @binding(0) var<storage, read> prepared: array<f32>;
 @group(0) @binding(1) var<storage, read> u: array<Elem>;      // [b, l, d]
 @group(0) @binding(2) var<storage, read> delta: array<Elem>;  // [b, l, d]
 @group(0) @binding(3) var<storage, read> z: array<Elem>;      // [b, l, d]
-@group(0) @binding(4) var<storage, read> initial_state: array<f32>;   // [b, d, n]
-@group(0) @binding(5) var<storage, read_write> y: array<Out>;    // [b, l, d]
+// initial_state [b, d, n]; for OUTPUT 2, dout [b, l, d].
+@group(0) @binding(4) var<storage, read> initial_or_dout: array<InitialOrDout>;
+// [b, l, d]; for OUTPUT 2, dz.
+@group(0) @binding(5) var<storage, read_write> y: array<Elem>;
 // [b, d, n]; for OUTPUT 0, the sums of step sizes [b, segments, d].
 @group(0) @binding(6) var<storage, read_write> final_state: array<f32>;
 @group(0) @binding(7) var<storage, read_write> saved: array<f32>;  // [b, chunks, n, d]
@@ -16,7 +18,7 @@
 fn state_before(at: Work, channel: u32, chunk: u32, j: u32) -> f32 {
     if chunk == 0u && OUTPUT != 2u {
         if given(INITIAL_STATE) {
-            return initial_state[(at.entry * p.d + channel) * p.n + j];
+            return f32(initial_or_dout[(at.entry * p.d + channel) * p.n + j]);
         }
         return 0.0;
     }
@@ -97,7 +99,10 @@ fn main(
                 if OUTPUT == 1u && given(GATE) {
                     out *= value(f32(z[i]));
                 }
-                y[i] = Out(out);
+                if OUTPUT == 2u {
+                    out = gradient(f32(z[i]), f32(initial_or_dout[i]) * out);
+                }
+                y[i] = Elem(out);
             }
         }
     }

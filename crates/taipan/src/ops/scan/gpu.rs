@@ -21,6 +21,14 @@ const WIDTH: usize = 64;
 /// time.
 const MAX_PARTIAL_BYTES: usize = 16 << 20;
 
+/// The least chunks of a segment on hardware, unless the row is shorter: what is carried from
+/// segment to segment is then less than a tenth of what is read and written.
+const MIN_CHUNKS: usize = 8;
+
+/// The most states times steps that a workgroup of hardware scans, one after the other: about 30 ms
+/// on a slow GPU, whose time for a dispatch is limited.
+const MAX_STATE_STEPS: usize = 1 << 18;
+
 params! {
     struct ScanParams {
         len: u32, b: u32, l: u32, d: u32, n: u32, given: u32,
@@ -39,13 +47,14 @@ enum Pass {
     SegmentEnds,
     Carry,
     Output,
-    /// The output in f32 and without its gate, from the saved states.
-    Ungated,
+    /// `dz`, from the saved states.
+    GateGradScan,
     Upstream,
     /// The gradient before each segment, from a zero gradient.
     Reverse,
     Backward,
     SumPartials,
+    /// `dz`, from `y` before its gate.
     GateGrad,
     Finish,
 }
@@ -99,7 +108,7 @@ impl Pass {
         };
         let source: &[&'static str] = match self {
             Pass::Prepare => &[MATH, prepared, include_str!("prepare.wgsl"), ELEMENTS],
-            Pass::SegmentEnds | Pass::Output | Pass::Ungated => {
+            Pass::SegmentEnds | Pass::Output | Pass::GateGradScan => {
                 &[prepared, channels, rows, include_str!("forward.wgsl")]
             }
             Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
@@ -115,8 +124,8 @@ impl Pass {
         let elem = ("Elem", variant.elem);
         let types: &[(&'static str, DType)] = match self {
             Pass::Carry | Pass::Reverse | Pass::Finish => &[],
-            Pass::SegmentEnds | Pass::Output => &[elem, ("Out", variant.elem)],
-            Pass::Ungated => &[elem, ("Out", DType::F32)],
+            Pass::SegmentEnds | Pass::Output => &[elem, ("InitialOrDout", DType::F32)],
+            Pass::GateGradScan => &[elem, ("InitialOrDout", variant.elem)],
             _ => &[elem],
         };
         let (steps, width) = (("STEPS", variant.steps as u32), ("WIDTH", WIDTH as u32));
@@ -140,7 +149,7 @@ impl Pass {
             Pass::Reverse => scan,
             Pass::SegmentEnds => with("OUTPUT", 0),
             Pass::Output => with("OUTPUT", 1),
-            Pass::Ungated => with("OUTPUT", 2),
+            Pass::GateGradScan => with("OUTPUT", 2),
             // The compiler of a GPU would hold what takes many instructions to compute, and run out
             // of registers. A CPU has a stack.
             Pass::Backward => {
@@ -151,7 +160,11 @@ impl Pass {
             }
         };
         match self {
-            Pass::SegmentEnds | Pass::Output | Pass::Ungated | Pass::Upstream | Pass::GateGrad => {
+            Pass::SegmentEnds
+            | Pass::Output
+            | Pass::GateGradScan
+            | Pass::Upstream
+            | Pass::GateGrad => {
                 let silu = Function::from(Activation::Silu);
                 silu.program::<ScanParams>(source, types, &consts)
             }
@@ -184,7 +197,11 @@ impl<'a> Scanner<'a> {
         // Checked first: the other sizes are smaller, or the length of a bound buffer.
         let len = prepared_len(sizes, variant.steps)?;
         let split = enough_invocations(gpu).div_ceil(b * blocks(d) * WIDTH);
-        let per_segment = chunks.div_ceil(split).min(longest);
+        let (least, most) = match gpu.is_software() {
+            true => (1, longest),
+            false => (MIN_CHUNKS.min(chunks), longest.min(MAX_STATE_STEPS / (n * CHUNK))),
+        };
+        let per_segment = chunks.div_ceil(split).max(least).min(most);
         let segments = chunks.div_ceil(per_segment) as u32;
         let given = scan.given.iter().rev().fold(0, |bits, &given| bits << 1 | given as u32)
             | ((scan.step == StepSize::Plain) as u32) << 6;
@@ -399,7 +416,7 @@ pub(super) fn backward(
     let in_place = |i: usize| wide.get(i).unwrap_or(outputs[i].data).all();
     let (du, ddelta) = (in_place(0), in_place(1));
     let carries = scanner.scratch(&[b, segments, rows, d])?;
-    let gate = z.map_or(u.all(), |z| inputs[z].all());
+    let gate = z.map_or(prepared, |z| inputs[z].all());
     scanner.elements(
         Pass::Upstream,
         ScanParams { len: (b * l.max(n) * d) as u32, ..base },
@@ -426,7 +443,8 @@ pub(super) fn backward(
     let ends = units.clone().map(|first| (first, (first + at_once).min(b * segments)));
     let most = ends.clone().map(|(first, end)| chunk(end) - chunk(first)).max();
     let partial = scanner.scratch(&[teams, most.unwrap_or(0), n, 2 * CHUNK])?;
-    let y = scanner.scratch(&[if z.is_some() { len } else { 0 }])?; // before the gate
+    // Before the gate; hardware has no registers for it.
+    let y = scanner.scratch(&[if z.is_some() && variant.software { len } else { 0 }])?;
     for (first, end) in ends {
         let partial_chunks = chunk(end) - chunk(first);
         let params = ScanParams {
@@ -450,18 +468,19 @@ pub(super) fn backward(
     }
 
     if let Some(z) = z {
-        if !variant.software {
-            // Recomputed: to have it from forward would take as much memory as the output.
+        let dz = outputs[z].all();
+        if variant.software {
+            scanner.elements(Pass::GateGrad, base, &[dout.all(), y.all(), gate], &[dz])?;
+        } else {
+            // y is recomputed: to have it from forward would take as much memory as the output.
             let unused = scanner.scratch(&[0])?;
             scanner.launch_scan(
-                Pass::Ungated,
+                Pass::GateGradScan,
                 (base, b * segments),
-                &[prepared, u.all(), inputs[1].all(), gate, prepared],
-                &[y.all(), unused.all(), saved.all()],
+                &[prepared, u.all(), inputs[1].all(), gate, dout.all()],
+                &[dz, unused.all(), saved.all()],
             )?;
         }
-        let bound = [dout.all(), y.all(), gate];
-        scanner.elements(Pass::GateGrad, base, &bound, &[outputs[z].all()])?;
     }
     for (wide, output) in wide.iter().zip(outputs) {
         let narrow = Reduction::sum_of_rows(1, len);
@@ -502,7 +521,7 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
             Pass::SegmentEnds,
             Pass::Carry,
             Pass::Output,
-            Pass::Ungated,
+            Pass::GateGradScan,
             Pass::Upstream,
             Pass::Reverse,
             Pass::Backward,
