@@ -136,6 +136,7 @@ impl CommandStream {
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
         self.pending += 1;
         self.launches += 1;
+        profile::count_dispatch();
         self.pending_work = self.pending_work.saturating_add(dispatch.work);
         if self.pending_work >= BATCH_WORK {
             self.submit(gpu);
