@@ -76,6 +76,8 @@ struct Report {
 #[derive(Serialize)]
 struct Table {
     total_ms: f64,
+    /// Kernels launched on a GPU.
+    dispatches: usize,
     parts: Vec<OpTime>,
     /// The fraction of the total that these add up to.
     explained: f64,
@@ -87,6 +89,7 @@ struct Table {
 struct OpTime {
     name: String,
     calls: usize,
+    dispatches: usize,
     ms: f64,
 }
 
@@ -212,11 +215,13 @@ impl Table {
         let parts = profile.spans.iter().map(|part| OpTime {
             name: part.name.clone(),
             calls: part.calls,
+            dispatches: part.dispatches,
             ms: 1e3 * part.time.as_secs_f64(),
         });
         let parts: Vec<OpTime> = parts.collect();
         let explained = parts.iter().map(|part| part.ms).sum::<f64>() / total_ms;
-        Table { total_ms, parts, explained, text: profile.to_string() }
+        let dispatches = profile.dispatches();
+        Table { total_ms, dispatches, parts, explained, text: profile.to_string() }
     }
 }
 

@@ -46,6 +46,7 @@ fn a_step_is_measured_and_explained() {
     assert_eq!(calls("linear"), 10);
     assert_eq!(calls("linear: dw"), 10);
     assert_eq!(calls("adamw"), 3);
+    assert_eq!(profile["dispatches"], 0, "they are a GPU's");
     let sum: f64 = parts.iter().map(|part| number(&part["ms"])).sum();
     let explained = number(&profile["explained"]);
     assert!((explained * number(&profile["total_ms"]) - sum).abs() < 1e-6);

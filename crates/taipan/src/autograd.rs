@@ -14,6 +14,7 @@ use crate::kernel::{Kernel, run, run_one, run_saving};
 use crate::ops::binary::Binary;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
+use crate::terms::{Terms, sum_all};
 
 /// A differentiable kernel.
 pub(crate) trait Op: Kernel + Send + 'static {
@@ -22,7 +23,8 @@ pub(crate) trait Op: Kernel + Send + 'static {
     fn saves(&self, slot: Slot, needs: &[bool]) -> bool;
 
     /// The gradient of each input, in order, given those of the results. Where `saved.needs[i]` is
-    /// false, the gradient may be absent.
+    /// false, the gradient may be absent; it is absent where it is left in terms
+    /// ([`Saved::sum_later`]).
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>>;
 }
 
@@ -43,6 +45,16 @@ pub(crate) struct Saved {
     pub(crate) needs: Vec<bool>,
     inputs: Vec<Option<Tensor>>,
     outputs: Vec<Option<Tensor>>,
+    exchange: Exchange,
+}
+
+/// What an op's backward and the pass through the graph exchange besides gradients.
+#[derive(Default)]
+pub(crate) struct Exchange {
+    /// For each input, its gradient from other ops.
+    earlier: Vec<Option<Tensor>>,
+    /// Inputs, and the terms of their gradients.
+    unsummed: Vec<(usize, Terms)>,
 }
 
 impl Saved {
@@ -62,10 +74,22 @@ impl Saved {
     pub(crate) fn take_output(&mut self, i: usize) -> Tensor {
         self.outputs[i].take().expect("backward takes only results it saves, and once")
     }
+
+    /// The gradient that an input has from other ops, if there is one. Who takes it must add it to
+    /// the gradient it returns: a kernel may do this in the same pass.
+    pub(crate) fn take_earlier(&mut self, i: usize) -> Option<Tensor> {
+        self.exchange.earlier[i].take()
+    }
+
+    /// Leave the gradient of an input in terms, instead of returning it.
+    pub(crate) fn sum_later(&mut self, i: usize, terms: Terms) {
+        self.exchange.unsummed.push((i, terms));
+    }
 }
 
 /// The gradients of the inputs, given those of the results.
-pub(crate) type BackwardFn = Box<dyn FnOnce(&[Tensor]) -> Result<Vec<Option<Tensor>>> + Send>;
+pub(crate) type BackwardFn =
+    Box<dyn FnOnce(&[Tensor], &mut Exchange) -> Result<Vec<Option<Tensor>>> + Send>;
 
 /// An operation of the graph, or one of its leaves.
 pub(crate) struct Node {
@@ -133,8 +157,16 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
             .collect(),
         specs: inputs.iter().map(|t| t.spec.clone()).collect(),
         needs: needs.clone(),
+        exchange: Exchange::default(),
     };
-    add_node(op.name(), inputs, &mut results, Box::new(move |dys| op.backward(&mut saved, dys)));
+    let name = op.name();
+    let backward = move |dys: &[Tensor], exchange: &mut Exchange| {
+        saved.exchange = std::mem::take(exchange);
+        let grads = op.backward(&mut saved, dys);
+        *exchange = saved.exchange;
+        grads
+    };
+    add_node(name, inputs, &mut results, Box::new(backward));
     Ok(results)
 }
 
@@ -197,6 +229,25 @@ impl Grads {
             },
         };
         Err(Error::Gradient { op: "grads", why: why.into() })
+    }
+
+    /// Add a gradient of the leaf with this id.
+    fn add(&mut self, id: u64, grad: Tensor) -> Result<()> {
+        let sum = match self.0.get(&id) {
+            Some(earlier) => run_one(&Binary::Add, &[earlier, &grad])?,
+            None => grad,
+        };
+        self.0.insert(id, sum);
+        Ok(())
+    }
+
+    /// Add the sums of these terms, which are drained.
+    fn add_sums(&mut self, unsummed: &mut Vec<(u64, Terms)>) -> Result<()> {
+        if unsummed.is_empty() {
+            return Ok(());
+        }
+        let (ids, terms): (Vec<u64>, Vec<Terms>) = unsummed.drain(..).unzip();
+        ids.into_iter().zip(sum_all(&terms)?).try_for_each(|(id, sum)| self.add(id, sum))
     }
 
     /// Remove and return the gradient of a tracked leaf, if there is one.
@@ -306,9 +357,13 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
         }
     }
     let mut grads = Grads::default();
+    // Gradients of leaves, in terms; they are summed when one launch can sum no more of them.
+    let mut unsummed: Vec<(u64, Terms)> = Vec::new();
+    // Gradients of results that were not used: one for each spec.
+    let mut zeros: Vec<Tensor> = Vec::new();
     while let Some((id, (node, mut dys))) = pending.0.pop_last() {
         let Some(step) = &node.step else {
-            grads.0.insert(id, dys.swap_remove(0).expect("a pending leaf has a gradient"));
+            grads.add(id, dys.swap_remove(0).expect("a pending leaf has a gradient"))?;
             continue;
         };
         let backward = step.backward.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -321,17 +376,52 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
         let dys = dys
             .into_iter()
             .zip(&step.results)
-            .map(|(dy, spec)| match dy {
-                Some(dy) => Ok(dy),
-                None => Tensor::zeros(spec.shape(), spec.dtype(), &device),
+            .map(|(dy, spec)| {
+                let same = |zeros: &&Tensor| zeros.spec == *spec && *zeros.device() == device;
+                if let Some(dy) = dy.or_else(|| zeros.iter().find(same).cloned()) {
+                    return Ok(dy);
+                }
+                zeros.push(Tensor::zeros(spec.shape(), spec.dtype(), &device)?);
+                Ok(zeros[zeros.len() - 1].clone())
             })
             .collect::<Result<Vec<_>>>()?;
-        for (input, dx) in node.inputs.iter().zip(backward(&dys)?) {
+        let earlier = |input: &Option<Edge>| pending.get(input.as_ref()?).cloned();
+        let earlier: Vec<_> = node.inputs.iter().map(earlier).collect();
+        let given: Vec<bool> = earlier.iter().map(Option::is_some).collect();
+        let mut exchange = Exchange { earlier, unsummed: Vec::new() };
+        let dxs = backward(&dys, &mut exchange)?;
+        let Exchange { earlier, unsummed: terms } = exchange;
+        let taken = given.into_iter().zip(&earlier).map(|(given, left)| given && left.is_none());
+        for ((input, dx), taken) in node.inputs.iter().zip(dxs).zip(taken) {
             if let (Some(input), Some(dx)) = (input, dx) {
+                if taken {
+                    pending.remove(input);
+                }
                 pending.add(input, dx)?;
             }
         }
+        for (i, terms) in terms {
+            match &node.inputs[i] {
+                Some(input) if input.node.step.is_some() => {
+                    pending.add(input, sum_all(&[terms])?.swap_remove(0))?;
+                }
+                Some(leaf) => {
+                    let at_once = terms.at_once();
+                    let elsewhere =
+                        |(_, other): &(u64, Terms)| other.tensor.device() != terms.tensor.device();
+                    if unsummed.first().is_some_and(elsewhere) {
+                        grads.add_sums(&mut unsummed)?;
+                    }
+                    unsummed.push((leaf.node.id, terms));
+                    if unsummed.len() >= at_once {
+                        grads.add_sums(&mut unsummed)?;
+                    }
+                }
+                None => {}
+            }
+        }
     }
+    grads.add_sums(&mut unsummed)?;
     Ok(grads)
 }
 
@@ -340,6 +430,16 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
 struct Pending(BTreeMap<u64, (Arc<Node>, Vec<Option<Tensor>>)>);
 
 impl Pending {
+    fn get(&self, edge: &Edge) -> Option<&Tensor> {
+        self.0.get(&edge.node.id)?.1[edge.output].as_ref()
+    }
+
+    fn remove(&mut self, edge: &Edge) {
+        if let Some((_, dys)) = self.0.get_mut(&edge.node.id) {
+            dys[edge.output] = None;
+        }
+    }
+
     fn add(&mut self, edge: &Edge, dy: Tensor) -> Result<()> {
         let results = edge.node.step.as_ref().map_or(1, |step| step.results.len());
         let (_, dys) =

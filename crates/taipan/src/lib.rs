@@ -75,6 +75,7 @@ mod reduction;
 mod shaders;
 mod spec;
 mod tensor;
+mod terms;
 
 pub use autograd::{Grads, no_grad};
 pub use custom::{BackwardReads, CustomOp, Number, SavedTensors, custom};

@@ -1,6 +1,6 @@
 //! Activation checkpointing: only the inputs of a section of the graph are saved for backward.
 
-use crate::autograd::{add_node, backward_of, no_grad};
+use crate::autograd::{Exchange, add_node, backward_of, no_grad};
 use crate::error::Result;
 use crate::grad_mode;
 use crate::tensor::Tensor;
@@ -28,7 +28,7 @@ where
     let saved: Vec<Tensor> = inputs.iter().map(|input| input.detached()).collect();
     let needs: Vec<bool> = inputs.iter().map(|input| input.is_tracked()).collect();
     let mut results = no_grad(|| f(&saved))?;
-    let backward = move |dys: &[Tensor]| {
+    let backward = move |dys: &[Tensor], _: &mut Exchange| {
         let leaf =
             |(tensor, needed): (Tensor, bool)| if needed { tensor.tracked() } else { tensor };
         let leaves: Vec<Tensor> = saved.into_iter().zip(needs).map(leaf).collect();

@@ -468,6 +468,23 @@ fn shapes_and_orders() {
 
 #[test]
 #[allow(clippy::reversed_empty_ranges)]
+fn splits() {
+    let x = zeros(&[2, 3]);
+    let split = |dim, sizes: &[usize]| x.split(dim, sizes).map(|mut parts| parts.swap_remove(0));
+    refuses(split(2, &[1]), "split: dimension 2 of [2, 3] does not exist");
+    refuses(split(1, &[]), "split: there are no sizes, expected one or more");
+    refuses(
+        split(1, &[1, 1]),
+        "split: the sizes [1, 1] add up to 2, expected 3 for dimension 1 of [2, 3]",
+    );
+    refuses(
+        split(0, &[usize::MAX, 3]),
+        "split: the sizes [18446744073709551615, 3] add up to 18446744073709551615, expected 2 \
+         for dimension 0 of [2, 3]",
+    );
+}
+
+#[test]
 fn slices() {
     let x = zeros(&[2, 3]);
     refuses(x.slice(1, 0..4), "slice: 0..4 is not within dimension 1 of [2, 3]");

@@ -161,20 +161,29 @@ fn a_panic_ends_a_profile() -> Result<()> {
 
 #[test]
 fn a_profile_prints_as_a_table() {
-    let span = |name: &str, calls, micros| {
+    let span = |name: &str, calls, dispatches, micros| {
         let time = Duration::from_micros(micros);
-        Span { name: name.into(), calls, time }
+        Span { name: name.into(), calls, dispatches, time }
     };
-    let spans = vec![span("selective_scan: backward", 4, 7_500), span("linear", 120, 2_000)];
+    let spans =
+        vec![span("selective_scan: backward", 4, 36, 7_500), span("linear", 120, 120, 2_000)];
     let total = Duration::from_millis(10);
     let profile = Profile { total, spans, gpu_clock: Some(Clock::Device) };
     let expected = "\
-total: 10.000 ms; kernels by the GPU's clock
+total: 10.000 ms, 156 dispatches; kernels by the GPU's clock
+span                       calls dispatches          ms   share
+selective_scan: backward       4         36       7.500   75.0%
+linear                       120        120       2.000   20.0%
+between the ops                                   0.500    5.0%";
+    assert_eq!(profile.to_string(), expected);
+    let on_cpu = Profile { gpu_clock: None, ..profile };
+    let expected = "\
+total: 10.000 ms
 span                       calls          ms   share
 selective_scan: backward       4       7.500   75.0%
 linear                       120       2.000   20.0%
 between the ops                        0.500    5.0%";
-    assert_eq!(profile.to_string(), expected);
+    assert_eq!(on_cpu.to_string(), expected);
     let nothing = Profile { total: Duration::ZERO, spans: Vec::new(), gpu_clock: None };
     assert!(nothing.to_string().ends_with("   0.0%"), "{nothing}");
 }

@@ -149,17 +149,17 @@ impl Layer {
         })?;
         // [b, l, r + 2n]
         let selected = linear(&x, Weight::nk(&self.x_proj), None, Activation::None)?;
-        let columns = |range| selected.slice(2, range);
-        let (dt, b, c) = (columns(0..r)?, columns(r..r + n)?, columns(r + n..r + 2 * n)?);
+        let parts = selected.split(2, &[r, n, n])?;
+        let [dt, b, c] = &parts[..] else { unreachable!("as many parts as sizes") };
         // [b, l, inner]
-        let delta = linear(&dt, Weight::nk(&self.dt_proj), None, Activation::None)?;
+        let delta = linear(dt, Weight::nk(&self.dt_proj), None, Activation::None)?;
         let (y, ssm_state) = selective_scan(&Scan {
             d: Some(&self.skip),
             delta_bias: Some(&self.dt_bias),
             z: Some(&z),
             initial_state: initial.map(|initial| &initial.ssm_state),
             seq_start,
-            ..Scan::new(&x, &delta, &self.a_log, &b, &c)
+            ..Scan::new(&x, &delta, &self.a_log, b, c)
         })?;
         let hidden = linear(&y, Weight::nk(&self.out), self.out_bias.as_deref(), Activation::None)?;
         let stream = Stream { hidden, residual: Some(residual), dtype: stream.dtype };

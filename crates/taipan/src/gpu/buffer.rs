@@ -34,6 +34,8 @@ pub(crate) struct GpuBuffer {
     bytes: usize,
     /// Its size class in the pool; none if the pool does not own it.
     class: Option<usize>,
+    /// The buffer that a window keeps alive.
+    _whole: Option<Arc<GpuBuffer>>,
 }
 
 /// A window of a buffer, as a kernel binds it.
@@ -139,7 +141,7 @@ impl GpuBuffer {
         ensure!(op, usage.contains(wanted), "the buffer's usage is {usage:?}, expected {wanted:?}");
         gpu.ensure_size(op, bytes)?;
         let device = Device::Gpu(gpu.clone());
-        let buffer = GpuBuffer { device, buffer, offset: 0, bytes, class: None };
+        let buffer = GpuBuffer { device, buffer, offset: 0, bytes, class: None, _whole: None };
         gpu.ensure_own(op, &buffer)?;
         Ok(buffer)
     }
@@ -149,7 +151,15 @@ impl GpuBuffer {
     pub(crate) fn window(&self, items: Range<usize>, bytes: usize) -> GpuBuffer {
         let Binding { offset, .. } = self.all().window(items.clone(), bytes);
         let (device, buffer) = (self.device.clone(), self.buffer.clone());
-        GpuBuffer { device, buffer, offset, bytes: items.len() * bytes, class: None }
+        let bytes = items.len() * bytes;
+        GpuBuffer { device, buffer, offset, bytes, class: None, _whole: None }
+    }
+
+    /// The same window, which shares the memory as long as it lives.
+    pub(crate) fn shared_window(self: &Arc<Self>, items: Range<usize>, bytes: usize) -> GpuBuffer {
+        let mut window = self.window(items, bytes);
+        window._whole = Some(self.clone());
+        window
     }
 
     /// A copy of the contents.
@@ -171,17 +181,13 @@ impl GpuBuffer {
         &self.device
     }
 
-    pub(crate) fn wgpu(&self) -> &wgpu::Buffer {
-        &self.buffer
-    }
-
     /// The whole buffer.
     pub(crate) fn all(&self) -> Binding<'_> {
         Binding { buffer: &self.buffer, offset: self.offset, bytes: padded(self.bytes) }
     }
 
     /// An offset in bytes.
-    pub(super) fn at(&self, at: usize) -> BufferOffset<'_> {
+    pub(crate) fn at(&self, at: usize) -> BufferOffset<'_> {
         (&self.buffer, self.offset + at as BufferAddress)
     }
 
@@ -241,7 +247,7 @@ impl Gpu {
         self.ensure_size(op, bytes)?;
         let (class, buffer) = self.take(op, bytes, USAGE)?;
         let device = Device::Gpu(self.clone());
-        Ok(GpuBuffer { device, buffer, offset: 0, bytes, class: Some(class) })
+        Ok(GpuBuffer { device, buffer, offset: 0, bytes, class: Some(class), _whole: None })
     }
 
     /// Copy from a staging buffer after all submitted work is done: first `out`, then, from the

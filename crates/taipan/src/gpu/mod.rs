@@ -69,12 +69,12 @@ use self::fault::Faults;
 pub(crate) use self::index_errors::INDEX_ERRORS;
 use self::index_errors::IndexErrors;
 pub(crate) use self::map::{Elements, MapParams};
-#[cfg(test)]
-pub(crate) use self::program::WIDTHS;
 pub(crate) use self::program::{
     Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, Grid, LINES, Launch, MATH, MAX_SUM_EXP, Params,
-    Program, SUM, THREEFRY, WORKGROUP, kernel_sizes, params, width,
+    Program, SUM, TENSORS, THREEFRY, WORKGROUP, kernel_sizes, params, width,
 };
+#[cfg(test)]
+pub(crate) use self::program::{MAX_TENSORS, WIDTHS};
 use self::program::{MOST_BUFFERS, Programs};
 use self::stream::CommandStream;
 pub(crate) use self::strided::{Strided, dims_of};

@@ -56,6 +56,15 @@ pub(crate) fn width(len: usize) -> u32 {
     WIDTHS[(len > 512) as usize]
 }
 
+/// The entry point of kernels over several tensors, of which each workgroup processes a block, and
+/// calls `block(i, value, local)` with the index of the block and what `of_tensor` returned. Their
+/// parameters are `dims`, two rows for each tensor, of which the first is the index of its first
+/// block and its length; and `blocks`, their number.
+pub(crate) const TENSORS: &str = include_str!("wgsl/tensors.wgsl");
+
+/// The most tensors of a kernel: [`Dims`] has two rows for each.
+pub(crate) const MAX_TENSORS: usize = 16;
+
 /// The number of buffers that every WebGPU device lets a kernel bind.
 pub(super) const MOST_BUFFERS: usize = 8;
 
@@ -124,6 +133,34 @@ pub(crate) struct Program {
     /// The inputs of a user's kernel, whose bindings are declared for it together with that of the
     /// result `y`. Its accesses are bounds-checked.
     pub(crate) user_inputs: Option<&'static [&'static str]>,
+    /// For kernels over several tensors.
+    pub(crate) tensors: Option<EachTensor>,
+}
+
+/// Tensors that one launch processes together, because a launch takes its time however small they
+/// are. WGSL has no arrays of buffers: there is a copy of the source for each tensor, in which `#` is
+/// its index. The source has the tensor's bindings and `of_tensor#(first, end, local) -> f32`, what
+/// an invocation does with a block of its elements. The header adds `TENSORS`, their number, and
+/// `of_tensor(t, first, end, local)`, for tensor `t`. See also [`TENSORS`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct EachTensor {
+    pub(crate) source: Source,
+    pub(crate) count: usize,
+}
+
+impl EachTensor {
+    fn wgsl(&self) -> String {
+        let mut text = format!("const TENSORS = {}u;\n", self.count);
+        for t in 0..self.count {
+            text += &self.source.0.replace('#', &t.to_string());
+        }
+        text += "fn of_tensor(t: u32, first: u32, end: u32, local: u32) -> f32 {\n    switch t {\n";
+        for t in 0..self.count {
+            let _ =
+                writeln!(text, "        case {t}u: {{ return of_tensor{t}(first, end, local); }}");
+        }
+        text + "        default: { return 0.0; }\n    }\n}\n"
+    }
 }
 
 /// A static source, compared by address: programs are looked up at every launch.
@@ -157,12 +194,18 @@ impl Program {
             parameter: None,
             params: P::WGSL,
             user_inputs: None,
+            tensors: None,
         }
     }
 
     /// With the constant `PARAMETER`.
     pub(crate) fn with_parameter(self, parameter: f64) -> Program {
         Program { parameter: Some((parameter as f32).to_bits()), ..self }
+    }
+
+    /// With a copy of this source for each of some tensors: see [`EachTensor`].
+    pub(crate) fn for_each(self, source: &'static str, count: usize) -> Program {
+        Program { tensors: Some(EachTensor { source: Source(source), count }), ..self }
     }
 
     /// With inputs of these names, of the type `Elem`.
@@ -197,6 +240,9 @@ impl Program {
             }
         }
         text += include_str!("wgsl/prelude.wgsl");
+        if let Some(tensors) = &self.tensors {
+            text += &tensors.wgsl();
+        }
         for Source(source) in &self.source {
             text += source;
         }
@@ -331,6 +377,16 @@ impl Programs {
 }
 
 impl Gpu {
+    /// The number of buffers that a kernel can bind.
+    fn max_buffers(&self) -> usize {
+        self.0.limits.max_storage_buffers_per_shader_stage as usize
+    }
+
+    /// The number of tensors of one launch, each with `bindings` besides `others` of the launch.
+    pub(crate) fn max_tensors(&self, bindings: usize, others: usize) -> usize {
+        ((self.max_buffers() - others) / bindings).min(MAX_TENSORS)
+    }
+
     /// Add the launch of a kernel to the command stream, in as many dispatches as it takes for each
     /// to be short.
     pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
@@ -345,7 +401,7 @@ impl Gpu {
             "{groups} workgroups are needed, expected at most {}",
             MOST_GROUPS * MOST_GROUPS
         );
-        debug_assert!(inputs.len() + outputs.len() <= MOST_BUFFERS, "{name} binds too much");
+        debug_assert!(inputs.len() + outputs.len() <= self.max_buffers(), "{name} binds too much");
         inputs.iter().chain(outputs).try_for_each(|binding| self.ensure_bindable(name, binding))?;
         debug_assert!(size_of::<P>() < MOST_PARAMS, "{name} has too many parameters");
         let Compiled { pipeline, buffers } =

@@ -143,6 +143,7 @@ impl CommandStream {
         pass.dispatch_workgroups(dispatch.groups[0], dispatch.groups[1], 1);
         self.launches += 1;
         self.bound_bytes += dispatch.bytes;
+        profile::count_dispatch();
     }
 
     /// Before a command is encoded that takes so long: submit the batch if it has no room for it.

@@ -1,6 +1,7 @@
 //! Concatenation along a dimension.
 
 use super::slice::DimSplit;
+use super::split::join_on_gpu;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
@@ -82,13 +83,6 @@ impl Kernel for Concat {
     }
 
     fn gpu(&self, io: GpuIo) -> Result<()> {
-        let split = DimSplit::new(io.outputs[0].spec.shape(), self.0);
-        let mut start = 0;
-        for input in io.inputs {
-            let range = start..start + input.spec.shape()[self.0];
-            start = range.end;
-            split.put_on_gpu(io, input, range)?;
-        }
-        Ok(())
+        join_on_gpu(io, self.0)
     }
 }

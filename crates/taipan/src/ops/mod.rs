@@ -20,6 +20,7 @@ pub(crate) mod scale;
 pub(crate) mod scan;
 pub(crate) mod slice;
 pub(crate) mod softmax;
+pub(crate) mod split;
 pub(crate) mod topk;
 pub(crate) mod transpose;
 pub(crate) mod unary;
@@ -44,6 +45,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
     ];
     let mut all = crate::gpu::programs(types);
     all.extend(cast::programs(types));
+    all.extend(types.iter().flat_map(|&dtype| split::programs(dtype)));
     all.extend(
         of_floats.iter().flat_map(|programs| floats.iter().flat_map(|&dtype| programs(dtype))),
     );

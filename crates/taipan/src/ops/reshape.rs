@@ -1,6 +1,6 @@
 //! The same elements in another shape.
 
-use crate::autograd::add_node;
+use crate::autograd::{Exchange, add_node};
 use crate::error::{Result, ensure};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -21,7 +21,9 @@ impl Tensor {
         ensure!(OP, spec.len() == self.len(), "{:?} does not fill {shape:?}", self.shape());
         let before = self.shape().to_vec();
         let mut result = [Tensor::of(spec, self.storage.clone())];
-        let backward = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].reshape(&before)?)]));
+        let backward = Box::new(move |dys: &[Tensor], _: &mut Exchange| {
+            Ok(vec![Some(dys[0].reshape(&before)?)])
+        });
         add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)

@@ -82,11 +82,9 @@ impl Kernel for Slice {
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
-        let split = DimSplit::new(inputs[0].spec.shape(), self.dim);
-        let (len, from) = (self.range.len() * split.inner, self.range.start * split.inner);
-        let dims = vec![[split.outer, split.run, len], [len, 1, 1]];
-        gpu.copy(self.name(), &inputs[0], &outputs[0], Strided { dims, from, to: 0 })
+    fn gpu(&self, io: GpuIo) -> Result<()> {
+        let split = DimSplit::new(io.inputs[0].spec.shape(), self.dim);
+        split.take_on_gpu(io, &io.inputs[0], &io.outputs[0], self.range.clone())
     }
 }
 
@@ -94,8 +92,8 @@ impl Kernel for Slice {
 /// `len·inner` contiguous elements.
 pub(super) struct DimSplit {
     outer: usize,
-    run: usize,
-    inner: usize,
+    pub(super) run: usize,
+    pub(super) inner: usize,
 }
 
 impl DimSplit {
@@ -104,8 +102,13 @@ impl DimSplit {
         DimSplit { outer: shape[..dim].iter().product(), run: shape[dim] * inner, inner }
     }
 
+    /// Whether ranges of the dimension are contiguous.
+    pub(super) fn is_dense(&self) -> bool {
+        self.outer == 1
+    }
+
     /// Copy the indices `range` of `whole` to `slice`.
-    fn take<T: Element>(&self, whole: &[T], range: Range<usize>, slice: &mut [T]) {
+    pub(super) fn take<T: Element>(&self, whole: &[T], range: Range<usize>, slice: &mut [T]) {
         let at = range.start * self.inner..range.end * self.inner;
         if !at.is_empty() {
             for (slice, whole) in slice.chunks_mut(at.len()).zip(whole.chunks(self.run)) {
@@ -122,6 +125,19 @@ impl DimSplit {
                 whole[at.clone()].copy_from_slice(slice);
             }
         }
+    }
+
+    /// [`take`](DimSplit::take) on a GPU.
+    pub(super) fn take_on_gpu(
+        &self,
+        GpuIo { op, gpu, .. }: GpuIo,
+        whole: &GpuView,
+        slice: &GpuView,
+        range: Range<usize>,
+    ) -> Result<()> {
+        let (len, from) = (range.len() * self.inner, range.start * self.inner);
+        let dims = vec![[self.outer, self.run, len], [len, 1, 1]];
+        gpu.copy(op, whole, slice, Strided { dims, from, to: 0 })
     }
 
     /// [`put`](DimSplit::put) on a GPU, to the first output.

@@ -12,8 +12,9 @@ use crate::{DType, Device};
 use super::decide::{
     Decide, MAX_LOSS_SCALE, MIN_LOSS_SCALE, counters, initial_counters, plan, plan_dtype,
 };
+use super::slab::Slab;
 use super::square_sums::SquareSums;
-use super::update::{AdamWUpdate, GroupRates, has_master};
+use super::update::{AdamWUpdate, GroupRates};
 
 const OP: &str = "adamw";
 
@@ -129,6 +130,8 @@ pub struct Status {
 pub struct AdamW {
     options: AdamWOptions,
     slots: Vec<Slot>,
+    /// The moments and master copies of the parameters, of each in one slab.
+    slabs: Vec<Slab>,
     /// [`counters::LEN`] words; `counters` in the state.
     counters: Tensor,
     /// `[]`, f64 if all parameters are, or else f32.
@@ -137,13 +140,10 @@ pub struct AdamW {
     plan: Tensor,
 }
 
-/// The state of a parameter.
+/// A parameter.
 struct Slot {
     parameter: Spec,
     group: Group,
-    m: Tensor,
-    v: Tensor,
-    master: Option<Tensor>,
 }
 
 impl AdamW {
@@ -168,6 +168,7 @@ impl AdamW {
             counters: Tensor::new(&initial_counters(scale), &[counters::LEN], device)?,
             loss_scale: Tensor::full(&[], scale, dtype, device)?,
             plan: Tensor::zeros(&[plan::LEN], plan_dtype(device), device)?,
+            slabs: Slab::of_all(&parameters.iter().map(|(p, _)| *p).collect::<Vec<_>>())?,
             options,
             slots,
         })
@@ -194,13 +195,22 @@ impl AdamW {
             let lr = lr * slot.group.lr_scale;
             GroupRates { lr, decay: lr * slot.group.weight_decay }
         };
-        let update =
-            AdamWUpdate { beta1, beta2, eps, rates: self.slots.iter().map(rates).collect() };
+        let mut members = Vec::with_capacity(self.slabs.len());
         let mut targets = Vec::with_capacity(4 * parameters.len());
-        for (slot, parameter) in self.slots.iter_mut().zip(parameters) {
-            targets.extend([&mut slot.m, &mut slot.v, &mut **parameter]);
-            targets.extend(&mut slot.master);
+        let mut parameters: Vec<_> = parameters.iter_mut().map(|p| Some(&mut **p)).collect();
+        for slab in &mut self.slabs {
+            let own = slab.members.iter().filter_map(|member| parameters[member.index].take());
+            targets.extend(slab.state.iter_mut().chain(own));
+            members.push(&slab.members[..]);
         }
+        let update = AdamWUpdate {
+            beta1,
+            beta2,
+            eps,
+            dtypes: self.slots.iter().map(|slot| slot.parameter.dtype()).collect(),
+            rates: self.slots.iter().map(rates).collect(),
+            slabs: members,
+        };
         let inputs: Vec<&Tensor> = [&self.plan].into_iter().chain(grads).collect();
         update.run(&inputs, &mut targets)
     }
@@ -232,7 +242,18 @@ impl AdamW {
     /// or bf16, `master.i`; `counters`, with the last norm; and `loss_scale`. The tensors
     /// share memory: while they live, a step copies.
     pub fn state(&self) -> Vec<(String, Tensor)> {
-        self.named().map(|(name, tensor)| (name, tensor.clone())).collect()
+        let mut slots = vec![Vec::new(); self.slots.len()];
+        for slab in &self.slabs {
+            for (i, member) in slab.members.iter().enumerate() {
+                let shape = self.slots[member.index].parameter.shape();
+                let tensors = slab.of_member(i, shape).into_iter();
+                let names = Slab::NAMES.map(|name| format!("{name}.{}", member.index));
+                slots[member.index] = names.into_iter().zip(tensors).collect();
+            }
+        }
+        let own = [("counters", &self.counters), ("loss_scale", &self.loss_scale)];
+        let own = own.map(|(name, tensor)| (name.into(), tensor.clone()));
+        slots.into_iter().flatten().chain(own).collect()
     }
 
     /// Load a [`state`](AdamW::state), in any order, from any device. If names, shapes or types are
@@ -245,8 +266,8 @@ impl AdamW {
             ensure!(OP, !twice, "{name:?} is there twice, expected each name once");
         }
         let device = self.device();
-        let mut loaded = Vec::new();
-        for (name, own) in self.named() {
+        let mut loaded = HashMap::new();
+        for (name, own) in self.state() {
             let Some(tensor) = given.remove(name.as_str()) else {
                 return Err(Error::Shape { op: OP, why: format!("{name:?} is missing") });
             };
@@ -261,38 +282,23 @@ impl AdamW {
                 expected.0,
                 expected.1
             );
-            loaded.push(tensor.detached().to(device)?);
+            loaded.insert(name, tensor.detached().to(device)?);
         }
         if let Some(name) = given.keys().min() {
             return Err(Error::Shape { op: OP, why: format!("{name:?} is no name of this state") });
         }
-        for (own, tensor) in self.tensors_mut().zip(loaded) {
-            *own = tensor;
+        let slabs = self.slabs.iter().map(|slab| slab.filled(|name| loaded.remove(name)));
+        let slabs = slabs.collect::<Result<_>>()?;
+        self.slabs = slabs;
+        for (name, own) in [("counters", &mut self.counters), ("loss_scale", &mut self.loss_scale)]
+        {
+            *own = loaded.remove(name).expect("each name was found");
         }
         Ok(())
     }
 
     fn device(&self) -> &Device {
         self.counters.device()
-    }
-
-    /// The tensors of the state with their names.
-    fn named(&self) -> impl Iterator<Item = (String, &Tensor)> {
-        let slots = self.slots.iter().enumerate().flat_map(|(i, slot)| {
-            let master = slot.master.as_ref().map(|master| (format!("master.{i}"), master));
-            [(format!("m.{i}"), &slot.m), (format!("v.{i}"), &slot.v)].into_iter().chain(master)
-        });
-        let own = [("counters", &self.counters), ("loss_scale", &self.loss_scale)];
-        slots.chain(own.map(|(name, tensor)| (name.into(), tensor)))
-    }
-
-    /// The same tensors in the same order.
-    fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
-        let slots = self
-            .slots
-            .iter_mut()
-            .flat_map(|slot| [&mut slot.m, &mut slot.v].into_iter().chain(&mut slot.master));
-        slots.chain([&mut self.counters, &mut self.loss_scale])
     }
 
     /// The gradients of the parameters, which must be those of [`new`](AdamW::new).
@@ -366,16 +372,7 @@ impl Slot {
         for (name, value) in [("lr_scale", lr_scale), ("weight_decay", weight_decay)] {
             ensure!(OP, value.is_finite() && value >= 0.0, "{name} is {value}, expected 0 or more");
         }
-        let dtype = parameter.dtype();
-        dtype.ensure_float(OP, "a parameter")?;
-        let zeros = || Tensor::zeros(parameter.shape(), dtype.wider(), parameter.device());
-        let master = || parameter.detached().cast(dtype.wider());
-        Ok(Slot {
-            parameter: parameter.spec.clone(),
-            group,
-            m: zeros()?,
-            v: zeros()?,
-            master: has_master(dtype).then(master).transpose()?,
-        })
+        parameter.dtype().ensure_float(OP, "a parameter")?;
+        Ok(Slot { parameter: parameter.spec.clone(), group })
     }
 }

@@ -32,6 +32,7 @@
 mod adamw;
 mod decide;
 mod schedule;
+mod slab;
 mod square_sums;
 mod update;
 

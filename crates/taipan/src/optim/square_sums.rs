@@ -6,7 +6,7 @@ use crate::cpu::reduce::{by_lanes, join};
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{GROUP, Grid, LINES, Launch, Program, SUM, WORKGROUP, params};
+use crate::gpu::{Dims, GROUP, Grid, Launch, Program, SUM, TENSORS, WORKGROUP, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel};
 use crate::spec::Spec;
 use crate::{DType, Device};
@@ -61,25 +61,37 @@ impl Kernel for SquareSums {
         Ok(())
     }
 
+    /// One launch for as many inputs of a type as can be bound.
     fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
         let mut first = 0;
-        for x in inputs {
-            let dtype = x.spec.dtype();
-            for window in gpu.windows(self.blocks(x.spec), GPU_BLOCK * dtype.size()) {
-                let elements = window.start * GPU_BLOCK..(window.end * GPU_BLOCK).min(x.spec.len());
+        for dtype in [DType::F32, DType::F16] {
+            let mut windows = Vec::new();
+            for x in inputs.iter().filter(|x| x.spec.dtype() == dtype) {
+                let blocks = gpu.windows(self.blocks(x.spec), GPU_BLOCK * dtype.size());
+                windows.extend(blocks.map(|blocks| {
+                    let end = (blocks.end * GPU_BLOCK).min(x.spec.len());
+                    let elements = blocks.start * GPU_BLOCK..end;
+                    (x.all().window(elements.clone(), dtype.size()), elements.len())
+                }));
+            }
+            for windows in windows.chunks(gpu.max_tensors(1, 1)) {
+                let mut params = SquareSumsParams { dims: Dims::default(), blocks: 0, first };
+                for (row, (_, len)) in params.dims.chunks_mut(2).zip(windows) {
+                    row[0] = [params.blocks, *len as u32, 0, 0];
+                    params.blocks += len.div_ceil(GPU_BLOCK) as u32;
+                }
+                first += params.blocks;
                 gpu.launch(Launch {
                     name: self.name(),
-                    program: program(dtype),
-                    params: SquareSumsParams {
-                        lines: window.len() as u32,
-                        len: elements.len() as u32,
-                        first: first as u32,
-                    },
-                    inputs: &[x.all().window(elements.clone(), dtype.size())],
+                    program: program(dtype, windows.len()),
+                    params,
+                    inputs: &windows.iter().map(|(x, _)| *x).collect::<Vec<_>>(),
                     outputs: &[outputs[0].all()],
-                    grid: Grid::lines(window.len(), elements.len()),
+                    grid: Grid::lines(
+                        params.blocks as usize,
+                        windows.iter().map(|(_, len)| len).sum(),
+                    ),
                 })?;
-                first += window.len();
             }
         }
         Ok(())
@@ -102,18 +114,20 @@ vectorized! {
     }
 }
 
-params! { struct SquareSumsParams { lines: u32, len: u32, first: u32 } }
+params! { struct SquareSumsParams { dims: Dims, blocks: u32, first: u32 } }
 
-fn program(elem: DType) -> Program {
+fn program(elem: DType, tensors: usize) -> Program {
     Program::new::<SquareSumsParams>(
-        &[SUM, WORKGROUP, include_str!("square_sums.wgsl"), LINES],
+        &[SUM, WORKGROUP, include_str!("square_sums.wgsl"), TENSORS],
         &[("Elem", elem)],
         &[("WIDTH", GROUP as u32), ("BLOCK", GPU_BLOCK as u32)],
     )
+    .for_each(include_str!("square_sums_tensor.wgsl"), tensors)
 }
 
-/// Every program of this file.
+/// Every program of this file, but for the number of tensors.
 #[cfg(test)]
 pub(super) fn programs() -> Vec<Program> {
-    [DType::F32, DType::F16].map(program).into()
+    let of = |elem| [1, 2, crate::gpu::MAX_TENSORS].map(|tensors| program(elem, tensors));
+    [DType::F32, DType::F16].into_iter().flat_map(of).collect()
 }

@@ -8,7 +8,7 @@ use crate::cpu::isa::vectorized;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
-use crate::gpu::{Binding, ELEMENTS, GpuView, Grid, Launch, Program, params};
+use crate::gpu::{Binding, Dims, Gpu, GpuView, Grid, Launch, Program, TENSORS, params};
 use crate::kernel::{CpuIo, GpuIo, update};
 use crate::tensor::Tensor;
 
@@ -22,12 +22,25 @@ use super::decide::plan;
 /// ```
 ///
 /// Written as a difference, because `1 − decay` in f32 would have few digits of a small decay.
-pub(super) struct AdamWUpdate {
+pub(super) struct AdamWUpdate<'a> {
     pub(super) beta1: f64,
     pub(super) beta2: f64,
     pub(super) eps: f64,
-    /// For each parameter.
+    /// For each parameter, its type and rates.
+    pub(super) dtypes: Vec<DType>,
     pub(super) rates: Vec<GroupRates>,
+    /// The members of each slab.
+    pub(super) slabs: Vec<&'a [Member]>,
+}
+
+/// A parameter of a slab: parameters of one type whose moments, and master copies, are stored one
+/// after the other, so that a kernel can bind those of many. On the CPU a slab has one member.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    /// The index of the parameter.
+    pub(super) index: usize,
+    /// Where its elements begin in the slab.
+    pub(super) start: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -37,9 +50,10 @@ pub(super) struct GroupRates {
     pub(super) decay: f64,
 }
 
-/// The number of targets of a parameter: `m`, `v`, itself and, for f16 and bf16, its master copy.
-fn targets_of(parameter: DType) -> usize {
-    if has_master(parameter) { 4 } else { 3 }
+/// The number of targets of a slab besides its parameters: `m`, `v` and, for f16 and bf16, the
+/// master copies.
+fn state_tensors(parameter: DType) -> usize {
+    if has_master(parameter) { 3 } else { 2 }
 }
 
 /// Whether a parameter of this type is the rounded copy of a master copy.
@@ -47,8 +61,9 @@ pub(super) fn has_master(parameter: DType) -> bool {
     parameter != parameter.wider()
 }
 
-impl AdamWUpdate {
-    /// Change the targets of each parameter, given the plan and the gradients.
+impl AdamWUpdate<'_> {
+    /// Change the targets, which are `m`, `v`, master copies and parameters of each slab, given the
+    /// plan and the gradients.
     pub(super) fn run(&self, inputs: &[&Tensor], targets: &mut [&mut Tensor]) -> Result<()> {
         update(("adamw", ""), inputs, targets, |io| self.cpu(io), |io| self.gpu(io))
     }
@@ -60,9 +75,11 @@ impl AdamWUpdate {
         }
         let mut tasks = Vec::new();
         let mut left = targets;
-        for (rates, grad) in self.rates.iter().zip(grads) {
-            let dtype = left[2].spec.dtype();
-            let (own, rest) = left.split_at_mut(targets_of(dtype));
+        for slab in &self.slabs {
+            let [Member { index, .. }] = **slab else { unreachable!("one member on the CPU") };
+            let (rates, grad) = (&self.rates[index], &grads[index]);
+            let dtype = self.dtypes[index];
+            let (own, rest) = left.split_at_mut(state_tensors(dtype) + 1);
             left = rest;
             with_dtype!(dtype, T: Float => {
                 type Wide = <T as Float>::Acc;
@@ -81,41 +98,96 @@ impl AdamWUpdate {
     fn gpu(&self, GpuIo { op, gpu, inputs, outputs: targets }: GpuIo) -> Result<()> {
         let (plan, grads) = (&inputs[0], &inputs[1..]);
         let mut left = targets;
-        for (rates, grad) in self.rates.iter().zip(grads) {
-            let dtype = left[2].spec.dtype();
-            let (own, rest) = left.split_at(targets_of(dtype));
+        for slab in &self.slabs {
+            let dtype = self.dtypes[slab[0].index];
+            let (state, rest) = left.split_at(state_tensors(dtype));
+            let (parameters, rest) = rest.split_at(slab.len());
             left = rest;
-            for window in gpu.windows(grad.spec.len(), DType::F32.size()) {
-                let outputs: Vec<_> =
-                    own.iter().map(|target| bind_window(target, &window)).collect();
-                gpu.launch(Launch {
-                    name: op,
-                    program: program(grad.spec.dtype(), dtype),
-                    params: AdamWParams {
-                        len: window.len() as u32,
-                        lr: rates.lr as f32,
-                        decay: rates.decay as f32,
-                        beta1: self.beta1 as f32,
-                        gain1: (1.0 - self.beta1) as f32,
-                        beta2: self.beta2 as f32,
-                        gain2: (1.0 - self.beta2) as f32,
-                        eps: self.eps as f32,
-                    },
-                    inputs: &[plan.all(), bind_window(grad, &window)],
-                    outputs: &outputs,
-                    grid: Grid::elements(window.len()),
-                })?;
+            let update = SlabUpdate { op, gpu, plan, state };
+            if let ([member], [parameter]) = (*slab, parameters) {
+                // Alone, it may be larger than a binding.
+                let grad = &grads[member.index];
+                for window in gpu.windows(grad.spec.len(), DType::F32.size()) {
+                    self.launch(&update, &[(member, grad, parameter)], Some(window))?;
+                }
+                continue;
+            }
+            for grad_dtype in [DType::F32, DType::F16] {
+                let tensors = slab.iter().map(|member| (member, &grads[member.index]));
+                let tensors: Vec<_> = tensors
+                    .zip(parameters)
+                    .filter(|((_, grad), _)| grad.spec.dtype() == grad_dtype)
+                    .map(|((member, grad), parameter)| (member, grad, parameter))
+                    .collect();
+                for tensors in tensors.chunks(gpu.max_tensors(2, 1 + state.len())) {
+                    self.launch(&update, tensors, None)?;
+                }
             }
         }
         Ok(())
     }
+
+    /// Launch the update of some members of a slab, whose gradients have one type; or of a window of
+    /// its only member.
+    fn launch(
+        &self,
+        &SlabUpdate { op, gpu, plan, state }: &SlabUpdate,
+        tensors: &[(&Member, &GpuView, &GpuView)],
+        window: Option<Range<usize>>,
+    ) -> Result<()> {
+        let bind = |view| bind(view, window.as_ref());
+        let mut params = AdamWParams {
+            dims: Dims::default(),
+            blocks: 0,
+            beta1: self.beta1 as f32,
+            gain1: (1.0 - self.beta1) as f32,
+            beta2: self.beta2 as f32,
+            gain2: (1.0 - self.beta2) as f32,
+            eps: self.eps as f32,
+        };
+        let mut elements = 0;
+        for (rows, (member, grad, _)) in params.dims.chunks_mut(2).zip(tensors) {
+            let GroupRates { lr, decay } = self.rates[member.index];
+            let len = window.as_ref().map_or(grad.spec.len(), |window| window.len());
+            rows[0] = [params.blocks, len as u32, member.start as u32, 0];
+            rows[1] = [(lr as f32).to_bits(), (decay as f32).to_bits(), 0, 0];
+            params.blocks += len.div_ceil(BLOCK) as u32;
+            elements += len;
+        }
+        let (_, grad, parameter) = tensors[0];
+        let grads = tensors.iter().map(|&(_, grad, _)| bind(grad));
+        let parameters = tensors.iter().map(|&(_, _, parameter)| bind(parameter));
+        gpu.launch(Launch {
+            name: op,
+            program: program(grad.spec.dtype(), parameter.spec.dtype(), tensors.len()),
+            params,
+            inputs: &[plan.all()].into_iter().chain(grads).collect::<Vec<_>>(),
+            outputs: &state.iter().map(bind).chain(parameters).collect::<Vec<_>>(),
+            grid: Grid::lines(params.blocks as usize, elements),
+        })
+    }
 }
 
-fn bind_window<'a>(view: &GpuView<'a>, window: &Range<usize>) -> Binding<'a> {
-    view.all().window(window.clone(), view.spec.dtype().size())
+/// A tensor, or a window of it.
+fn bind<'a>(view: &GpuView<'a>, window: Option<&Range<usize>>) -> Binding<'a> {
+    match window {
+        Some(window) => view.all().window(window.clone(), view.spec.dtype().size()),
+        None => view.all(),
+    }
 }
 
-impl AdamWUpdate {
+/// What every launch of a slab has in common; `state` are `m`, `v` and master copies.
+struct SlabUpdate<'a> {
+    op: &'static str,
+    gpu: &'a Gpu,
+    plan: &'a GpuView<'a>,
+    state: &'a [GpuView<'a>],
+}
+
+/// Elements of a parameter that a workgroup updates.
+const BLOCK: usize = 4096;
+
+impl AdamWUpdate<'_> {
     fn coefficients<A: Real>(&self, plan: &[f64], rates: &GroupRates) -> Coefficients<A> {
         Coefficients {
             factor: A::of(plan[plan::FACTOR]),
@@ -156,7 +228,7 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
     grad: &'a [G],
     targets: &'a mut [CpuViewMut],
 ) {
-    let [m, v, parameter, master @ ..] = targets else { unreachable!("three targets or four") };
+    let [m, v, master @ .., parameter] = targets else { unreachable!("three targets or four") };
     let mut masters = master.first_mut().map(|master| master.as_mut_slice().chunks_mut(GRAIN));
     let moments = m.as_mut_slice().chunks_mut(GRAIN).zip(v.as_mut_slice().chunks_mut(GRAIN));
     let chunks =
@@ -222,9 +294,8 @@ vectorized! {
 
 params! {
     struct AdamWParams {
-        len: u32,
-        lr: f32,
-        decay: f32,
+        dims: Dims,
+        blocks: u32,
         beta1: f32,
         gain1: f32,
         beta2: f32,
@@ -233,26 +304,27 @@ params! {
     }
 }
 
-fn program(grad: DType, parameter: DType) -> Program {
-    let (kernel, rounding) = (include_str!("update.wgsl"), include_str!("update_master.wgsl"));
-    let plan = include_str!("plan.wgsl");
+fn program(grad: DType, parameter: DType, tensors: usize) -> Program {
+    let (plan, kernel) = (include_str!("plan.wgsl"), include_str!("update.wgsl"));
+    let block = ("BLOCK", BLOCK as u32);
     match has_master(parameter) {
-        false => Program::new::<AdamWParams>(
-            &[plan, kernel, include_str!("update_wide.wgsl"), ELEMENTS],
-            &[("Grad", grad)],
-            &[],
-        ),
+        false => Program::new::<AdamWParams>(&[plan, kernel, TENSORS], &[("Grad", grad)], &[block])
+            .for_each(include_str!("update_wide.wgsl"), tensors),
         true => Program::new::<AdamWParams>(
-            &[plan, kernel, rounding, ELEMENTS],
+            &[plan, kernel, include_str!("master.wgsl"), TENSORS],
             &[("Grad", grad), ("Elem", parameter)],
-            &[],
-        ),
+            &[block],
+        )
+        .for_each(include_str!("update_master.wgsl"), tensors),
     }
 }
 
-/// Every program of this file.
+/// Every program of this file, but for the number of tensors.
 #[cfg(test)]
 pub(super) fn programs() -> Vec<Program> {
     use DType::{F16, F32};
-    [(F32, F32), (F16, F16), (F32, F16)].map(|(grad, parameter)| program(grad, parameter)).into()
+    let of = |(grad, parameter)| {
+        [1, 2, crate::gpu::MAX_TENSORS].map(|tensors| program(grad, parameter, tensors))
+    };
+    [(F32, F32), (F16, F16), (F32, F16)].into_iter().flat_map(of).collect()
 }

@@ -32,7 +32,8 @@
 //! is longer than without a profile. The time of an op is that of its launch on the host plus that
 //! of its kernels on the device. Three more spans are `upload`, `read`, and `submit`: the time to
 //! submit batches and wait for them, without that of their kernels. [`Profile::gpu_clock`] says
-//! which clock measured the device.
+//! which clock measured the device. An op may launch several kernels, or none: its dispatches are
+//! counted, too.
 
 #[cfg(not(target_family = "wasm"))]
 mod running;
@@ -43,7 +44,7 @@ use std::time::Duration;
 #[cfg(not(target_family = "wasm"))]
 pub use self::running::profile;
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use self::running::{Entry, attach, entry, is_on, paused, span};
+pub(crate) use self::running::{Entry, attach, count_dispatch, entry, is_on, paused, span};
 use crate::Device;
 use crate::gpu::Gpu;
 
@@ -65,6 +66,8 @@ pub struct Span {
     pub name: String,
     /// The number of calls.
     pub calls: usize,
+    /// The number of kernels that they launched on GPUs; 0 on the CPU.
+    pub dispatches: usize,
     /// The time of all calls.
     pub time: Duration,
 }
@@ -80,19 +83,33 @@ pub enum Clock {
 }
 
 impl Profile {
+    /// The number of kernels launched on GPUs. On most, a launch takes some microseconds however
+    /// small the kernel is.
+    pub fn dispatches(&self) -> usize {
+        self.spans.iter().map(|span| span.dispatches).sum()
+    }
+
     /// The time outside all spans: that of the program itself, and between ops.
     pub fn rest(&self) -> Duration {
         self.total.saturating_sub(self.spans.iter().map(|span| span.time).sum())
     }
 }
 
-/// A table, the longest span first, the rest in the last line.
+/// A table, the longest span first, the rest in the last line. Dispatches are a column of it if a
+/// GPU was used.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = match self.gpu_clock {
             None => "",
             Some(Clock::Device) => "; kernels by the GPU's clock",
             Some(Clock::Host) => "; the GPU waited for after every op",
+        };
+        let used_gpu = self.gpu_clock.is_some();
+        let launches =
+            if used_gpu { format!(", {} dispatches", self.dispatches()) } else { "".into() };
+        let column = |dispatches: &dyn fmt::Display| match used_gpu {
+            true => format!(" {dispatches:>10}"),
+            false => String::new(),
         };
         let numbers = |time: Duration| {
             let share =
@@ -101,12 +118,15 @@ impl fmt::Display for Profile {
         };
         let width = self.spans.iter().map(|span| span.name.chars().count()).max();
         let width = width.unwrap_or(0).max("between the ops".len());
-        writeln!(f, "total: {:.3} ms{clock}", 1e3 * self.total.as_secs_f64())?;
-        writeln!(f, "{:<width$} {:>7} {:>11} {:>7}", "span", "calls", "ms", "share")?;
-        for Span { name, calls, time } in &self.spans {
-            writeln!(f, "{name:<width$} {calls:>7} {}", numbers(*time))?;
+        writeln!(f, "total: {:.3} ms{launches}{clock}", 1e3 * self.total.as_secs_f64())?;
+        let dispatches = column(&"dispatches");
+        writeln!(f, "{:<width$} {:>7}{dispatches} {:>11} {:>7}", "span", "calls", "ms", "share")?;
+        for Span { name, calls, dispatches, time } in &self.spans {
+            let dispatches = column(dispatches);
+            writeln!(f, "{name:<width$} {calls:>7}{dispatches} {}", numbers(*time))?;
         }
-        write!(f, "{:<width$} {:>7} {}", "between the ops", "", numbers(self.rest()))
+        let rest = numbers(self.rest());
+        write!(f, "{:<width$} {:>7}{} {rest}", "between the ops", "", column(&""))
     }
 }
 
@@ -144,6 +164,9 @@ impl Gpu {
 pub(crate) fn span<R>(_: &'static str, _: &'static str, f: impl FnOnce() -> R) -> R {
     f()
 }
+
+#[cfg(target_family = "wasm")]
+pub(crate) fn count_dispatch() {}
 
 #[cfg(target_family = "wasm")]
 pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,13 +17,29 @@ type Reports = Arc<Mutex<Vec<(Name, Duration)>>>;
 
 #[derive(Default)]
 struct Running {
-    spans: HashMap<Name, (usize, Duration)>,
+    spans: HashMap<Name, Totals>,
     /// The open spans, the innermost last.
     open: Vec<Open>,
     gpus: Vec<Gpu>,
     reports: Reports,
     /// Time spent waiting for work that GPUs had before the profile.
     excluded: Duration,
+}
+
+/// What a span adds up to.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    calls: usize,
+    dispatches: usize,
+    time: Duration,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.calls += other.calls;
+        self.dispatches += other.dispatches;
+        self.time += other.time;
+    }
 }
 
 struct Open {
@@ -68,9 +85,9 @@ pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
     running.collect_reports();
     let total = total.saturating_sub(running.excluded);
     with(|outer| {
-        for (name, (calls, time)) in &running.spans {
-            outer.add(*name, *calls, *time);
-            outer.exclude(*time);
+        for (name, totals) in &running.spans {
+            outer.add(*name, *totals);
+            outer.exclude(totals.time);
         }
         for gpu in &running.gpus {
             if !outer.gpus.contains(gpu) {
@@ -130,6 +147,15 @@ pub(crate) fn attach(gpu: &Gpu) {
     }
 }
 
+/// Count a dispatch of the innermost span.
+pub(crate) fn count_dispatch() {
+    with(|running| {
+        if let Some(name) = running.open.last().map(|open| open.name) {
+            running.add(name, Totals { dispatches: 1, ..Totals::default() });
+        }
+    });
+}
+
 /// Where to report the time of the next launch.
 pub(crate) struct Entry {
     name: Name,
@@ -153,9 +179,8 @@ impl Entry {
 }
 
 impl Running {
-    fn add(&mut self, name: Name, calls: usize, time: Duration) {
-        let span = self.spans.entry(name).or_default();
-        *span = (span.0 + calls, span.1 + time);
+    fn add(&mut self, name: Name, totals: Totals) {
+        *self.spans.entry(name).or_default() += totals;
     }
 
     /// Exclude time from the innermost span.
@@ -172,7 +197,7 @@ impl Running {
             std::mem::take(&mut *reports)
         };
         for (name, time) in reported {
-            self.add(name, 0, time);
+            self.add(name, Totals { time, ..Totals::default() });
             self.exclude(time);
         }
     }
@@ -182,7 +207,8 @@ impl Running {
         self.collect_reports();
         if let Some(Open { name, since, others }) = self.open.pop() {
             let time = since.elapsed();
-            self.add(name, 1, time.saturating_sub(others));
+            let time_of_own = time.saturating_sub(others);
+            self.add(name, Totals { calls: 1, time: time_of_own, ..Totals::default() });
             self.exclude(time);
         }
     }
@@ -190,9 +216,9 @@ impl Running {
     fn finished(self, total: Duration) -> Profile {
         let clocks = self.gpus.iter().map(Gpu::clock);
         let gpu_clock = clocks.reduce(|a, b| if a == Clock::Device { b } else { a });
-        let span = |((op, role), (calls, time)): (Name, (usize, Duration))| {
+        let span = |((op, role), Totals { calls, dispatches, time }): (Name, Totals)| {
             let name = if role.is_empty() { op.into() } else { format!("{op}: {role}") };
-            Span { name, calls, time }
+            Span { name, calls, dispatches, time }
         };
         let mut spans: Vec<Span> = self.spans.into_iter().map(span).collect();
         spans.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));

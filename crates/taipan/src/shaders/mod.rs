@@ -18,6 +18,7 @@ fn sources(types: &[DType]) -> Vec<String> {
     let mut seen = HashSet::new();
     let mut all = programs(types);
     all.extend(crate::optim::programs());
+    all.extend(crate::terms::programs());
     all.iter()
         .filter(|program| program.types.iter().all(|(_, dtype)| types.contains(dtype)))
         .map(|program| program.wgsl())

@@ -6,7 +6,7 @@ mod random;
 use std::sync::Arc;
 
 use crate::Device;
-use crate::autograd::{Edge, add_node};
+use crate::autograd::{Edge, Exchange, add_node};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
 use crate::error::{Error, Result, ensure};
@@ -224,7 +224,8 @@ impl Tensor {
         };
         let mut result = [Tensor::of(self.spec.clone(), storage)];
         let from = from.clone();
-        let backward = Box::new(move |dys: &[Tensor]| Ok(vec![Some(dys[0].to(&from)?)]));
+        let backward =
+            Box::new(move |dys: &[Tensor], _: &mut Exchange| Ok(vec![Some(dys[0].to(&from)?)]));
         add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)
@@ -267,7 +268,13 @@ impl Tensor {
         match (&self.storage, self.device()) {
             (Storage::Gpu(buffer), Device::Gpu(gpu)) => {
                 gpu.flush()?;
-                Ok(buffer.wgpu())
+                match buffer.at(0) {
+                    (buffer, 0) => Ok(buffer),
+                    (_, at) => {
+                        let why = format!("the tensor is at byte {at} of its buffer, expected 0");
+                        Err(Error::Device { op: "wgpu_buffer", why })
+                    }
+                }
             }
             _ => {
                 let why = "the tensor is on cpu, expected a GPU".into();

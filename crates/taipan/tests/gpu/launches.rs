@@ -262,8 +262,8 @@ fn a_linear_layer_is_few_pipelines() -> Result<()> {
     Ok(())
 }
 
-/// Two launches per parameter and one that decides; in place; nothing is submitted, let alone read;
-/// parameters of all sizes share pipelines.
+/// Launches over as many parameters as can be bound, and one that decides; in place; nothing is
+/// submitted, let alone read.
 #[test]
 fn a_step_of_the_optimiser_stays_on_the_device() -> Result<()> {
     let Some(gpu) = fresh() else { return Ok(()) };
@@ -286,9 +286,15 @@ fn a_step_of_the_optimiser_stays_on_the_device() -> Result<()> {
         adamw.step(0.1, &mut parameters.iter_mut().collect::<Vec<_>>(), &grads)?;
     }
     let end = gpu.work();
-    assert_eq!(end.launches - start.launches, 2 * (2 * 9 + 1));
+    // The sums of squares are bound besides gradients; the plan and two moments, besides
+    // gradients and parameters.
+    let buffers_of_a_launch = gpu.limits().max_storage_buffers_per_shader_stage as u64;
+    let squares = 9u64.div_ceil((buffers_of_a_launch - 1).min(16));
+    let updates = 9u64.div_ceil(((buffers_of_a_launch - 3) / 2).min(16));
+    assert_eq!(end.launches - start.launches, 2 * (squares + 1 + updates));
     assert_eq!(end.submissions, start.submissions);
-    assert_eq!(end.pipelines - start.pipelines, 3);
+    // Launches over the most parameters, and over the rest.
+    assert_eq!(end.pipelines - start.pipelines, 1 + squares.min(2) + updates.min(2));
     assert!(buffers(&parameters)? == before, "in place");
     Ok(())
 }

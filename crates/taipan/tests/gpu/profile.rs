@@ -30,7 +30,7 @@ fn time(profile: &Profile, name: &str) -> Duration {
 #[test]
 fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
     for (gpu, clock) in both() {
-        let device = &Device::Gpu(gpu);
+        let device = &Device::Gpu(gpu.clone());
         let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, device);
         let (b, l, d, n) = (2, 20, 8, 4);
         let x = vec![0.5f32; b * l * d];
@@ -45,14 +45,21 @@ fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
             Ok(read(y.backward_from(&dy)?.of(&w)?))
         };
         let alone: Result<Vec<f32>> = dw();
+        let before = gpu.work().launches;
         let (measured, profile) = profile(dw);
         assert_eq!(measured?, alone?);
+        assert_eq!(profile.dispatches() as u64, gpu.work().launches - before, "{profile}");
+        let dispatches = |name: &str| {
+            profile.spans.iter().find(|span| span.name == name).map(|span| span.dispatches)
+        };
+        assert_eq!((dispatches("linear"), dispatches("read")), (Some(2), Some(0)), "{profile}");
         let mut calls = calls(&profile);
         // How many batches there are is the recorder's business; by the host's clock, one for each
         // op.
         assert!(calls.remove("submit").unwrap() > 0);
         let expected = [
-            ("add", 2),
+            // Of w; that of u from the scan is added in the product.
+            ("add", 1),
             ("linear", 2),
             ("linear: dw", 2),
             ("linear: dx", 2),

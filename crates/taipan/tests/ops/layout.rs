@@ -105,6 +105,56 @@ fn slice_every_range() {
     }
 }
 
+/// The part of `x` along `dim` that begins at `start`.
+fn part(x: &Array, dim: usize, start: usize, size: usize) -> Array {
+    let mut shape = x.shape.clone();
+    shape[dim] = size;
+    Array::from_fn(&shape, |at| {
+        let mut from = at.to_vec();
+        from[dim] += start;
+        x.at(&from)
+    })
+}
+
+/// Each part alone, whose gradient is zero elsewhere. The many parts take several launches.
+#[test]
+fn split_into_parts() {
+    let shapes: [(&[usize], usize, &[usize]); 9] = [
+        (&[6], 0, &[6]),
+        (&[6], 0, &[1, 3, 2]),
+        (&[3, 6], 0, &[2, 1]),
+        (&[3, 6], 1, &[1, 0, 3, 2]),
+        (&[2, 5, 3], 1, &[4, 1]),
+        (&[2, 0], 1, &[0, 0]),
+        (&[0, 3], 1, &[1, 2]),
+        (&[67, 48], 1, &[16, 15, 17]),
+        (&[2, 40], 1, &[2; 20]),
+    ];
+    for (shape, dim, sizes) in shapes {
+        for i in 0..sizes.len() {
+            let start = sizes[..i].iter().sum();
+            let call = move |t: &[Tensor]| Ok(t[0].split(dim, sizes)?.swap_remove(i));
+            let reference = move |inputs: &[Array]| part(&inputs[0], dim, start, sizes[i]);
+            let name = format!("split {shape:?} {dim} {sizes:?}: part {i}");
+            check(&Case::new(name, [input(shape)], call, reference));
+        }
+    }
+}
+
+/// All parts have a gradient, and one of them has two.
+#[test]
+fn split_and_concat_in_another_order() {
+    let call = |t: &[Tensor]| {
+        let parts = t[0].split(1, &[2, 4, 3])?;
+        concat(&[&parts[2], &parts[0], &parts[1], &parts[2]], 1)
+    };
+    let reference = |i: &[Array]| {
+        let from = [6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        Array::from_fn(&[33, 12], |at| i[0].at(&[at[0], from[at[1]]]))
+    };
+    check(&Case::new("split and concat", [input(&[33, 9])], call, reference));
+}
+
 #[test]
 fn concat_along_each_dimension() {
     let shapes: [(usize, &[&[usize]]); 9] = [
@@ -161,6 +211,7 @@ fn integers_move_too() -> Result<()> {
         assert_eq!(read(x.transpose(0, 1)?)?, [a, d, b, e, c, f]);
         assert_eq!(read(x.slice(1, 1..3)?)?, [b, c, e, f]);
         assert_eq!(read(concat(&[&x, &x.slice(1, 0..1)?], 1)?)?, [a, b, c, a, d, e, f, d]);
+        assert_eq!(read(x.split(1, &[1, 2])?.swap_remove(1))?, [b, c, e, f]);
         Ok(())
     }
     for device in &devices() {

@@ -110,7 +110,9 @@ fn tolerance(dtype: DType, steps: usize, lr: f64, theta: f64) -> f64 {
 #[test]
 fn every_type_on_every_device_follows_the_formulas() -> Result<()> {
     const STEPS: usize = 12;
-    let lengths = [1, 0, 3, 257, 1025, 16_384, 16_387, 70_001];
+    // More than one launch on a GPU takes, and sizes next to those of its blocks.
+    let lengths =
+        [1, 0, 3, 257, 1025, 16_384, 16_387, 70_001, 4095, 4096, 4097, 5, 6, 7, 8, 9, 10, 11];
     let groups =
         [Group::default(), Group::without_decay(), Group { lr_scale: 0.5, weight_decay: 0.1 }];
     let groups: Vec<Group> = lengths.iter().enumerate().map(|(i, _)| groups[i % 3]).collect();

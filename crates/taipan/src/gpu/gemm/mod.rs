@@ -5,7 +5,7 @@ mod variant;
 
 #[cfg(test)]
 pub(super) use self::variant::programs;
-use self::variant::{ProductParams, Second, Tile, Variant};
+use self::variant::{Adds, ProductParams, Second, Tile, Variant};
 use super::{Binding, Gpu, GpuBuffer, GpuView, Grid, Launch};
 use crate::DType;
 use crate::error::Result;
@@ -35,6 +35,8 @@ pub(crate) enum Fused<'a> {
         function: Function,
         /// The output for the sums of `grad_pre` over `k` and over all entries.
         sums: Option<&'a GpuView<'a>>,
+        /// Added to the product, whose shape it has; not with `saved`, nor with a split along `k`.
+        addend: Option<&'a GpuView<'a>>,
     },
 }
 
@@ -52,31 +54,59 @@ const ENOUGH_TILES: usize = 128;
 /// The minimum depth of a split.
 const MIN_SPLIT_DEPTH: usize = 512;
 
+/// The number of splits along `k` of a product that may be split and computes no sums.
+pub(crate) fn splits(product: Product) -> usize {
+    let tile = Tile::of(product, 0);
+    let depth = split_depth(product, tile, groups(product, tile));
+    product.k.div_ceil(depth).max(1)
+}
+
+/// The number of workgroups without a split.
+fn groups(Product { entries, m, n, .. }: Product, tile: Tile) -> usize {
+    let [rows, columns] = tile.size();
+    m.div_ceil(rows) * n.div_ceil(columns) * entries
+}
+
+/// The depth that a workgroup sums, of a product that may be split.
+fn split_depth(Product { k, .. }: Product, tile: Tile, groups: usize) -> usize {
+    let splits = match tile {
+        Tile::Block { .. } => ENOUGH_GROUPS.div_ceil(groups.max(1)).min(k / MIN_SPLIT_DEPTH).max(1),
+        Tile::Thin { .. } => 1,
+    };
+    k.div_ceil(splits).next_multiple_of(Tile::STEP).max(Tile::STEP)
+}
+
 impl Gemm<'_> {
-    /// Fill `y`, `[entries, m, n]`, and the other results of what is fused.
+    /// Fill `y`, `[entries, m, n]`, and the other results of what is fused. If there are
+    /// [`splits`], `y` may also be the products of the splits, `[entries, splits, m, n]` in f32.
     pub(crate) fn store(&self, op: &'static str, gpu: &Gpu, y: &GpuView) -> Result<()> {
         let &Gemm { product, left, right, ref fused, .. } = self;
         let Product { entries, m, n, k, .. } = product;
         // A CPU has few cores, and a small tile computes less at a time.
         let tile = self.tile(if gpu.is_software() || self.split_k { 0 } else { ENOUGH_TILES });
-        let [rows, columns] = tile.size();
-        let groups = m.div_ceil(rows) * n.div_ceil(columns) * entries;
-        let depth = self.depth(tile, groups);
+        let groups = groups(product, tile);
+        let depth = match self.split_k {
+            true => split_depth(product, tile, groups),
+            false => k.next_multiple_of(Tile::STEP).max(Tile::STEP),
+        };
         let splits = k.div_ceil(depth).max(1);
 
         let sum = |outer, len, inner| Reduction { fold: Fold::Sum, outer, len, inner };
         let y = Sliced::new(op, gpu, y, sum(entries, splits, m * n))?;
-        let (mut bias, mut derivative) = (false, None);
+        let (mut adds, mut derivative) = (Adds::Nothing, None);
         let (mut aux, mut function) = (None, Activation::None.into());
         let (mut sums, mut second) = (None, None);
         match *fused {
             Fused::Epilogue { bias: addend, function: applied, pre } => {
-                (bias, aux, function) = (addend.is_some(), addend, applied);
+                (aux, function) = (addend, applied);
+                adds = addend.map_or(Adds::Nothing, |_| Adds::Bias);
                 second = pre.map(|pre| (Second::Pre(pre.spec.dtype()), pre.all()));
             }
-            Fused::Prologue { grad_pre, saved, function: differentiated, sums: result } => {
+            Fused::Prologue { grad_pre, saved, function: differentiated, sums: result, addend } => {
                 if saved.is_some() {
                     (derivative, aux, function) = (Some(grad_pre), saved, differentiated);
+                } else if addend.is_some() {
+                    (adds, aux) = (Adds::Matrix, addend);
                 }
                 if let Some(result) = result {
                     let sum = sum(1, entries * splits, result.spec.len());
@@ -100,7 +130,7 @@ impl Gemm<'_> {
             aux: aux.spec.dtype(),
             out: y.dtype(),
             function,
-            bias,
+            adds,
             derivative,
             second: second.map(|(second, _)| second),
         };
@@ -131,22 +161,10 @@ impl Gemm<'_> {
             tile => tile,
         }
     }
-
-    /// The depth that a workgroup sums, given the number of workgroups without a split.
-    fn depth(&self, tile: Tile, groups: usize) -> usize {
-        let k = self.product.k;
-        let splits = match tile {
-            Tile::Block { .. } if self.split_k => {
-                ENOUGH_GROUPS.div_ceil(groups.max(1)).min(k / MIN_SPLIT_DEPTH).max(1)
-            }
-            _ => 1,
-        };
-        k.div_ceil(splits).next_multiple_of(Tile::STEP).max(Tile::STEP)
-    }
 }
 
 /// A result that a kernel writes in slices, `[outer, len, inner]`: in f32, to be summed, or
-/// directly if there is one slice.
+/// directly if there is one slice, or the slices are the result.
 struct Sliced<'a> {
     op: &'static str,
     result: &'a GpuView<'a>,
@@ -156,8 +174,9 @@ struct Sliced<'a> {
 
 impl<'a> Sliced<'a> {
     fn new(op: &'static str, gpu: &Gpu, result: &'a GpuView<'a>, sum: Reduction) -> Result<Self> {
-        let bytes = sum.outer * sum.len * sum.inner * DType::F32.size();
-        let partial = (sum.len > 1).then(|| gpu.scratch(op, bytes)).transpose()?;
+        let len = sum.outer * sum.len * sum.inner;
+        let is_summed = sum.len > 1 && result.spec.len() < len;
+        let partial = is_summed.then(|| gpu.scratch(op, len * DType::F32.size())).transpose()?;
         Ok(Self { op, result, partial, sum })
     }
 

@@ -3,20 +3,24 @@
 //
 // `a` is [m, k], or [k, m] if TA; `b` is [k, n], or [n, k] if TB; y is [m, n], once for each of the
 // `splits` of k. WHOLE says that there is one entry and one split. Epilogue: the function is
-// applied to the sums, to which BIAS adds aux, [n]. Prologue: the operand that DERIVATIVE names is
+// applied to the sums, to which aux is added, [n] or [m, n], as ADDS says. Prologue: the operand that DERIVATIVE names is
 // multiplied by the function's derivative, computed from aux, which has its shape.
 @group(0) @binding(2) var<storage, read> aux: array<Aux>;
 @group(0) @binding(3) var<storage, read_write> y: array<Out>;
 
 const LEFT = 1u;
 const RIGHT = 2u;
+const BIAS = 1u;
+const MATRIX = 2u;
 
 // The epilogue of a sum; `slice` counts the splits of all entries.
 fn put(slice: u32, row: u32, column: u32, sum: f32) {
     let at = (slice * p.m + row) * p.n + column;
     var pre = sum;
-    if BIAS == 1u {
+    if ADDS == BIAS {
         pre += f32(aux[column]);
+    } else if ADDS == MATRIX {
+        pre += f32(aux[at]);
     }
     if SAVE_PRE == 1u {
         put_second(at, pre);

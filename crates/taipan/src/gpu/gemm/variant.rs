@@ -26,13 +26,23 @@ pub(super) struct Variant {
     pub(super) whole: bool,
     pub(super) left: (DType, Layout),
     pub(super) right: (DType, Layout),
-    /// The type of the bias or the saved tensor.
+    /// The type of what is added, or of the saved tensor.
     pub(super) aux: DType,
     pub(super) out: DType,
     pub(super) function: Function,
-    pub(super) bias: bool,
+    pub(super) adds: Adds,
     pub(super) derivative: Option<Side>,
     pub(super) second: Option<Second>,
+}
+
+/// What is added to the sums.
+#[derive(Clone, Copy)]
+pub(super) enum Adds {
+    Nothing,
+    /// `[n]`, to each row.
+    Bias,
+    /// `[m, n]`
+    Matrix,
 }
 
 /// The second result, and its type.
@@ -177,7 +187,7 @@ impl Variant {
             ("VEC4", self.vec4 as u32),
             ("TA", (self.left.1 == Layout::Transposed) as u32),
             ("TB", (self.right.1 == Layout::Transposed) as u32),
-            ("BIAS", self.bias as u32),
+            ("ADDS", self.adds as u32),
             ("DERIVATIVE", self.derivative.map_or(0, |side| side as u32)),
             ("SAVE_PRE", pre),
             ("SUMS", sums),
@@ -217,7 +227,7 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
             aux: elem,
             out: elem,
             function: PLAIN,
-            bias: false,
+            adds: Adds::Nothing,
             derivative: None,
             second: None,
         };
@@ -237,11 +247,11 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
                 Saves::Input => &[None, Some(Second::Pre(elem))],
                 _ => &[None],
             };
-            for (layout, bias, &second) in both.iter().flat_map(|&layout| {
-                let biases = [false, true].into_iter();
-                biases.flat_map(move |bias| pres.iter().map(move |second| (layout, bias, second)))
+            for (layout, adds, &second) in both.iter().flat_map(|&layout| {
+                let biases = [Adds::Nothing, Adds::Bias].into_iter();
+                biases.flat_map(move |adds| pres.iter().map(move |second| (layout, adds, second)))
             }) {
-                all.push(Variant { right: (elem, layout), function, bias, second, ..base });
+                all.push(Variant { right: (elem, layout), function, adds, second, ..base });
             }
             // Backward: `grad_pre` is computed here, or bound in f32 or, if φ' is 1, as `dy`.
             let (differentiates, types) = match function {
@@ -258,6 +268,14 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
                     derivative: derivative(Side::Left),
                     ..base
                 }));
+                if !differentiates {
+                    all.extend(both.map(|layout| Variant {
+                        left: (grad_pre, Layout::RowMajor),
+                        right: (elem, layout),
+                        adds: Adds::Matrix,
+                        ..base
+                    }));
+                }
                 for (out, sums) in [
                     (elem, None),
                     (elem, Some(elem)),

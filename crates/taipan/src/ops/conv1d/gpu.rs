@@ -7,9 +7,10 @@ use crate::function::Function;
 use crate::gpu::{Binding, ELEMENTS, GpuView, Grid, Launch, Program, params};
 use crate::kernel::GpuIo;
 use crate::reduction::Reduction;
+use crate::spec::Spec;
 
 pub(super) fn forward(conv: &Conv1d, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
-    let params = conv.params(inputs, STEPS);
+    let params = conv.params(inputs[0].spec, inputs[1].spec, STEPS);
     gpu.launch(Launch {
         name: OP,
         program: value_program(conv.function, inputs[0].spec.dtype()),
@@ -20,44 +21,69 @@ pub(super) fn forward(conv: &Conv1d, GpuIo { gpu, inputs, outputs, .. }: GpuIo) 
     })
 }
 
+/// Partial sums of `dweight` and `dbias`: `[blocks, d, k]` and, from element `dbias` on,
+/// `[blocks, d]`.
+pub(super) struct Partial {
+    pub(super) blocks: usize,
+    /// At the alignment of bindings.
+    pub(super) dbias: usize,
+    /// The number of elements.
+    pub(super) len: usize,
+}
+
+impl Conv1d {
+    pub(super) fn partial(&self, x: &Spec, weight: &Spec) -> Partial {
+        let Sizes { b, d, k, .. } = Sizes::of(x, weight);
+        let blocks = b * self.params(x, weight, PARTIAL_STEPS).blocks as usize;
+        let dbias = (blocks * d * k).next_multiple_of(64);
+        Partial { blocks, dbias, len: dbias + blocks * d }
+    }
+}
+
 /// First `g` and, for blocks of time, partial sums of `dweight` and `dbias`; then their sums;
-/// then `dx` and `dconv_state`.
-pub(super) fn backward(conv: &Conv1d, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
+/// then `dx` and `dconv_state`. If `in_terms`, the partial sums are the second output, and
+/// `dweight` and `dbias` are none.
+pub(super) fn backward(
+    conv: &Conv1d,
+    GpuIo { gpu, inputs, outputs, .. }: GpuIo,
+    in_terms: bool,
+) -> Result<()> {
     let [inputs @ .., dy, dnext] = inputs else { unreachable!("two results have gradients") };
-    let [dx, dweight, others @ ..] = outputs else { unreachable!("two gradients or more") };
-    let Sizes { b, d, k, .. } = Sizes::of(inputs[0].spec, inputs[1].spec);
+    let [dx, sums, others @ ..] = outputs else { unreachable!("two gradients or more") };
+    let Sizes { d, k, .. } = Sizes::of(inputs[0].spec, inputs[1].spec);
     let elem = dx.spec.dtype();
-    let dbias = conv.bias.map(|_| &others[0]);
+    let dbias = conv.bias.filter(|_| !in_terms).map(|_| &others[0]);
     let dconv_state = conv.conv_state.and(others.last());
-    let params = conv.params(inputs, PARTIAL_STEPS);
+    let params = conv.params(inputs[0].spec, inputs[1].spec, PARTIAL_STEPS);
     let bindings = conv.bindings(inputs);
     let g = gpu.scratch(OP, 4 * dy.spec.len())?;
 
     if dx.spec.len() == 0 {
-        for sums in [Some(dweight), dbias].into_iter().flatten() {
+        for sums in [Some(sums), dbias].into_iter().flatten() {
             gpu.fill(OP, sums.data, 0)?;
         }
     } else {
-        let blocks = b * params.blocks as usize;
-        // [blocks, d, k] and, at the alignment of bindings, [blocks, d].
-        let at = (4 * blocks * d * k).next_multiple_of(256);
-        let partial = gpu.scratch(OP, at + 4 * blocks * d)?;
+        let Partial { blocks, dbias: at, len } = conv.partial(inputs[0].spec, inputs[1].spec);
+        let scratch = gpu.scratch(OP, if in_terms { 0 } else { 4 * len })?;
+        let partial = if in_terms { sums.all() } else { scratch.all() };
         let [x, weight, bias, conv_state, seq_start] = bindings;
         gpu.launch(Launch {
             name: OP,
             program: partial_program(conv.function, elem),
-            params: ConvParams { dbias: (at / 4) as u32, ..params },
+            params: ConvParams { dbias: at as u32, ..params },
             inputs: &[x, weight, bias, conv_state, seq_start, dy.all()],
-            outputs: &[g.all(), partial.all()],
+            outputs: &[g.all(), partial],
             grid: grid(params.len, 2 * dx.spec.len() * k),
         })?;
         let sum = |first: usize, columns: usize, to: &GpuView| {
-            let window = partial.all().window(first..first + blocks * columns, 4);
+            let window = partial.window(first..first + blocks * columns, 4);
             let sum = Reduction::sum_of_rows(blocks, columns);
             gpu.reduce(OP, sum, (window, DType::F32), to.elements())
         };
-        sum(0, d * k, dweight)?;
-        dbias.map_or(Ok(()), |dbias| sum(at / 4, d, dbias))?;
+        if !in_terms {
+            sum(0, d * k, sums)?;
+            dbias.map_or(Ok(()), |dbias| sum(at, d, dbias))?;
+        }
     }
 
     let no_state = gpu.scratch(OP, 0)?;
@@ -78,8 +104,8 @@ fn grid(len: u32, work: usize) -> Grid {
 }
 
 impl Conv1d {
-    fn params(&self, inputs: &[GpuView], steps: usize) -> ConvParams {
-        let Sizes { b, l, d, k } = Sizes::of(inputs[0].spec, inputs[1].spec);
+    fn params(&self, x: &Spec, weight: &Spec, steps: usize) -> ConvParams {
+        let Sizes { b, l, d, k } = Sizes::of(x, weight);
         let steps = steps.min(MAX_ITERATIONS / k).max(1);
         // A row without inputs still has a `conv_state`.
         let blocks = l.div_ceil(steps).max(1);

@@ -10,13 +10,14 @@ mod gpu;
 
 #[cfg(test)]
 pub(super) use self::gpu::programs;
-use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Error, Result, ensure};
 use crate::function::{Activation, Function};
 use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
+use crate::terms::Terms;
+use crate::{DType, Device};
 
 const OP: &str = "causal_conv1d";
 
@@ -131,14 +132,34 @@ impl Op for Conv1d {
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let inputs = (0..saved.specs.len()).map(|i| saved.input(i));
         let inputs: Vec<&Tensor> = inputs.chain(dys).collect();
-        let floats = (0..saved.specs.len()).filter(|i| Some(*i) != self.seq_start);
-        let specs = floats.map(|i| saved.specs[i].clone()).collect();
+        // On a GPU `dweight` and `dbias` are left in terms, unless these are too many.
+        let [x, weight] = [0, 1].map(|i| &saved.specs[i]);
+        let partial = self.partial(x, weight);
+        let in_terms =
+            *dys[0].device() != Device::Cpu && x.len() > 0 && partial.blocks <= Terms::MAX_ROWS;
+        let returned = |i: &usize| match Some(*i) {
+            Some(1) => !in_terms,
+            i => i != self.seq_start && !(in_terms && i == self.bias),
+        };
+        let mut specs: Vec<Spec> =
+            (0..saved.specs.len()).filter(returned).map(|i| saved.specs[i].clone()).collect();
+        if in_terms {
+            specs.insert(1, Spec::new(OP, &[partial.len], DType::F32)?);
+        }
         let cpu = |io: CpuIo| cpu::backward(self, io);
-        let gpu = |io: GpuIo| gpu::backward(self, io);
-        let mut grads = compute((OP, "backward"), &inputs, specs, cpu, gpu)?.into_iter().map(Some);
-        Ok((0..saved.specs.len())
-            .map(|i| if Some(i) == self.seq_start { None } else { grads.next().flatten() })
-            .collect())
+        let gpu = |io: GpuIo| gpu::backward(self, io, in_terms);
+        let mut grads = compute((OP, "backward"), &inputs, specs, cpu, gpu)?;
+        if in_terms {
+            let (tensor, rows) = (grads.remove(1), partial.blocks);
+            let sums = [Some((1, 0)), self.bias.map(|bias| (bias, partial.dbias))];
+            for (i, first) in sums.into_iter().flatten() {
+                let (tensor, spec) = (tensor.clone(), saved.specs[i].clone());
+                saved.sum_later(i, Terms { tensor, first, rows, spec });
+            }
+        }
+        let mut grads = grads.into_iter();
+        let grad = |i: usize| returned(&i).then(|| grads.next()).flatten();
+        Ok((0..saved.specs.len()).map(grad).collect())
     }
 }
 

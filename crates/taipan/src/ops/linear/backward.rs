@@ -25,6 +25,7 @@ use crate::product::{Product, Side};
 use crate::reduction::Reduction;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
+use crate::terms::Terms;
 use crate::{DType, Device};
 
 /// The largest number of columns of `x` for which a single product computes `grad_pre` itself: it
@@ -59,9 +60,30 @@ impl<'a> Backward<'a> {
         Ok(Self { function: op.function, product, specs, upstream })
     }
 
-    pub(super) fn dx(&self, w: &Tensor) -> Result<Tensor> {
+    /// Whether [`dx`](Backward::dx) can add another gradient in the same pass: on a GPU, unless the
+    /// product computes `grad_pre`.
+    pub(super) fn can_add(&self) -> bool {
+        self.upstream.len() == 1 && self.upstream[0].device() != &Device::Cpu
+    }
+
+    /// `dx`, to which `earlier` is added.
+    pub(super) fn dx(&self, w: &Tensor, earlier: Option<&Tensor>) -> Result<Tensor> {
         let outputs = vec![self.specs[0].clone()];
-        Ok(self.gradient("dx", Side::Left, w, outputs)?.swap_remove(0))
+        Ok(self.gradient("dx", Side::Left, [Some(w), earlier], outputs)?.swap_remove(0))
+    }
+
+    /// `dw` in terms, if it is computed so.
+    pub(super) fn dw_terms(&self, x: &Tensor) -> Result<Option<Terms>> {
+        let (product, _) = self.product.gradient(Side::Right);
+        let rows = gemm::splits(product);
+        if *x.device() == Device::Cpu || rows == 1 || rows > Terms::MAX_ROWS || product.entries > 1
+        {
+            return Ok(None);
+        }
+        let spec = self.specs[1].clone();
+        let terms = vec![Spec::new(OP, &[rows, spec.len()], DType::F32)?];
+        let tensor = self.gradient("dw", Side::Right, [Some(x), None], terms)?.swap_remove(0);
+        Ok(Some(Terms { tensor, first: 0, rows, spec }))
     }
 
     /// `dw`, and `dbias` if wanted.
@@ -70,7 +92,7 @@ impl<'a> Backward<'a> {
         let fused = bias && self.specs[1].len() > 0;
         let outputs = [Some(&self.specs[1]), self.specs.get(2).filter(|_| fused)];
         let outputs = outputs.into_iter().flatten().cloned().collect();
-        let mut grads = self.gradient("dw", Side::Right, x, outputs)?.into_iter();
+        let mut grads = self.gradient("dw", Side::Right, [Some(x), None], outputs)?.into_iter();
         let (dw, dbias) = (grads.next().expect("dw comes first"), grads.next());
         match bias && !fused {
             true => Ok((dw, Some(self.dbias()?))),
@@ -78,17 +100,17 @@ impl<'a> Backward<'a> {
         }
     }
 
-    /// The gradient of one operand, given the other and, if there is a second output, the sums of
-    /// `grad_pre` over its rows.
+    /// The gradient of one operand, given the other and what is added; if there is a second output,
+    /// the sums of `grad_pre` over its rows.
     fn gradient(
         &self,
         role: &'static str,
         of: Side,
-        other: &Tensor,
+        [other, earlier]: [Option<&Tensor>; 2],
         outputs: Vec<Spec>,
     ) -> Result<Vec<Tensor>> {
         let (product, side) = self.product.gradient(of);
-        let inputs: Vec<_> = [other].into_iter().chain(&self.upstream).collect();
+        let inputs: Vec<_> = other.into_iter().chain(&self.upstream).chain(earlier).collect();
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {
             with_dtype!(inputs[0].spec.dtype(), T: Float => {
                 let other = Dense::<T>::of(&inputs[0]);
@@ -117,8 +139,12 @@ impl<'a> Backward<'a> {
                 Side::Left => (grad_pre, other),
                 Side::Right => (other, grad_pre),
             };
-            let (saved, sums, function) = (inputs.get(2), outputs.get(1), self.function);
-            let fused = Fused::Prologue { grad_pre: side, saved, function, sums };
+            let (saved, addend) = match earlier {
+                Some(_) => (None, inputs.get(2)),
+                None => (inputs.get(2), None),
+            };
+            let (sums, function) = (outputs.get(1), self.function);
+            let fused = Fused::Prologue { grad_pre: side, saved, function, sums, addend };
             let split_k = of == Side::Right;
             gemm::Gemm { product, left, right, fused, split_k }.store(op, gpu, &outputs[0])
         };

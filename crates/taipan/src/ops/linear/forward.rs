@@ -59,13 +59,21 @@ impl Op for Linear {
             (DerivativeFrom::Saved, Saves::Input) => Some(saved.take_output(1)),
         };
         let products = saved.needs[..2].iter().filter(|needed| **needed).count();
-        let backward = Backward::new(self, &saved.specs, &dys[0], activation, products)?;
-        let mut grads = vec![None; saved.specs.len()];
+        let specs = saved.specs.clone();
+        let backward = Backward::new(self, &specs, &dys[0], activation, products)?;
+        let mut grads = vec![None; specs.len()];
         let needs_bias = saved.needs.get(2) == Some(&true);
         if saved.needs[0] {
-            grads[0] = Some(backward.dx(saved.input(1))?);
+            let earlier = if backward.can_add() { saved.take_earlier(0) } else { None };
+            grads[0] = Some(backward.dx(saved.input(1), earlier.as_ref())?);
         }
-        if saved.needs[1] {
+        let terms = match saved.needs[1] && !needs_bias {
+            true => backward.dw_terms(saved.input(0))?,
+            false => None,
+        };
+        if let Some(terms) = terms {
+            saved.sum_later(1, terms);
+        } else if saved.needs[1] {
             let (dw, dbias) = backward.dw(saved.input(0), needs_bias)?;
             grads[1] = Some(dw);
             if needs_bias {

@@ -164,7 +164,7 @@ pub fn linear_backward<'a>(
     let inputs: Vec<&Tensor> = inputs.iter().collect();
     let saved = op.recompute_saved(&inputs)?;
     let backward = Backward::new(&op, &specs, dy, saved, 2)?;
-    let dx = backward.dx(w)?;
+    let dx = backward.dx(w, None)?;
     let (dw, dbias) = backward.dw(x, bias.is_some())?;
     Ok(LinearGrads { dx, dw, dbias })
 }

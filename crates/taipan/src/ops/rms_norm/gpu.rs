@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::gpu::{ELEMENTS, Grid, LINES, Launch, MATH, Program, SUM, WORKGROUP, params, width};
 use crate::kernel::GpuIo;
 use crate::reduction::Reduction;
+use crate::spec::Spec;
 
 params! { struct RmsNormParams { lines: u32, n: u32, add: u32, eps: f32, root_eps: f32 } }
 params! { struct GradParams { lines: u32, n: u32, add: u32, split: u32 } }
@@ -13,6 +14,11 @@ params! { struct WeightParams { len: u32, rows: u32, n: u32 } }
 
 /// Rows of a partial sum of `dweight`.
 const ROWS: usize = 64;
+
+/// The number of partial sums of `dweight`, given the spec of `dy`.
+pub(super) fn terms(dy: &Spec) -> usize {
+    rows(dy).div_ceil(ROWS)
+}
 
 pub(super) fn forward(norm: &RmsNorm, GpuIo { op, gpu, inputs, outputs }: GpuIo) -> Result<()> {
     let (x, n, rows) = (&inputs[0], row_len(inputs[0].spec), rows(inputs[0].spec));
@@ -62,15 +68,20 @@ pub(super) fn backward(GpuIo { op, gpu, inputs, outputs }: GpuIo) -> Result<()> 
         return gpu.fill(op, dweight.data, 0);
     }
     let blocks = rows.div_ceil(ROWS);
-    let partial = gpu.scratch(op, 4 * blocks * n)?;
+    // The partial sums may be the result.
+    let is_summed = dweight.spec.len() < blocks * n;
+    let partial = gpu.scratch(op, if is_summed { 4 * blocks * n } else { 0 })?;
     gpu.launch(Launch {
         name: op,
         program: weight_program(elem, stream),
         params: WeightParams { len: (blocks * n) as u32, rows: rows as u32, n: n as u32 },
         inputs: &[dy, s, rstd],
-        outputs: &[partial.all()],
+        outputs: &[if is_summed { partial.all() } else { dweight.all() }],
         grid: Grid { work: (rows * n) as u64, ..Grid::elements(blocks * n) },
     })?;
+    if !is_summed {
+        return Ok(());
+    }
     let sum = Reduction::sum_of_rows(blocks, n);
     gpu.reduce(op, sum, (partial.all(), DType::F32), dweight.elements())
 }

@@ -10,6 +10,8 @@ use crate::error::{Error, Result, ensure};
 use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
+use crate::terms::Terms;
+use crate::{DType, Device};
 
 /// `x·weight / √(mean(x²) + eps)`, the mean taken along the last dimension.
 ///
@@ -100,13 +102,24 @@ impl Op for RmsNorm {
         let (dy, weight) = (&dys[0], saved.input(1));
         // If `x` has another type than `s`, `ds` in that type as well.
         let dx = (dy.dtype() != s.dtype()).then(|| dy.spec.clone());
-        let specs = [weight.spec.clone(), s.spec.clone()].into_iter().chain(dx).collect();
+        // On a GPU `dweight` is left in terms, unless these are too many.
+        let terms = gpu::terms(&dy.spec);
+        let in_terms = *dy.device() != Device::Cpu && (1..=Terms::MAX_ROWS).contains(&terms);
+        let dweight = match in_terms {
+            true => Spec::new(self.name, &[terms, weight.len()], DType::F32)?,
+            false => weight.spec.clone(),
+        };
+        let specs = [dweight, s.spec.clone()].into_iter().chain(dx).collect();
         let inputs: Vec<_> = [dy, s, weight, rstd].into_iter().chain(dys.get(1)).collect();
         let cpu = |io: CpuIo| cpu::backward(self, io);
         let grads = compute((self.name, "backward"), &inputs, specs, cpu, gpu::backward)?;
         let mut grads = grads.into_iter();
-        let (dweight, ds) = (grads.next(), grads.next());
+        let (mut dweight, ds) = (grads.next(), grads.next());
         let dx = grads.next().or_else(|| ds.clone());
+        let spec = weight.spec.clone();
+        if let Some(tensor) = dweight.take_if(|_| in_terms) {
+            saved.sum_later(1, Terms { tensor, first: 0, rows: terms, spec });
+        }
         Ok([dx, dweight, ds].into_iter().take(saved.specs.len()).collect())
     }
 }

@@ -29,13 +29,16 @@ const MIN_CHUNKS: usize = 8;
 /// on a slow GPU, whose time for a dispatch is limited.
 const MAX_STATE_STEPS: usize = 1 << 18;
 
+/// The most gradients of segments that the last pass of backward sums itself.
+const MAX_FINISH_SUMS: usize = 64;
+
 params! {
     struct ScanParams {
         len: u32, b: u32, l: u32, d: u32, n: u32, given: u32,
         chunks: u32, per_segment: u32, all_segments: u32,
         first_segment: u32, segments: u32, first_unit: u32, end_unit: u32,
         rows: u32, backwards: u32,
-        teams: u32, partial_chunks: u32, first_chunk: u32, zero: f32,
+        teams: u32, partial_chunks: u32, first_chunk: u32, sums: u32, zero: f32,
     }
 }
 
@@ -224,6 +227,7 @@ impl<'a> Scanner<'a> {
             teams: 0,
             partial_chunks: 0,
             first_chunk: 0,
+            sums: 0,
             zero: 0.0,
         };
         let prepared = scratch(gpu, &[len as usize])?;
@@ -486,9 +490,16 @@ pub(super) fn backward(
         let narrow = Reduction::sum_of_rows(1, len);
         gpu.reduce(OP, narrow, (wide.all(), DType::F32), output.elements())?;
     }
-    let sums = scanner.scratch(&[rows, d])?;
-    let sum = Reduction::sum_of_rows(b * segments, rows * d);
-    gpu.reduce(OP, sum, (carries.all(), DType::F32), (sums.all(), DType::F32))?;
+    // Few carries are summed by the last pass itself.
+    let reduced = scanner.scratch(&[rows, d])?;
+    let (sums, count) = match b * segments {
+        count @ ..=MAX_FINISH_SUMS => (carries.all(), count),
+        count => {
+            let sum = Reduction::sum_of_rows(count, rows * d);
+            gpu.reduce(OP, sum, (carries.all(), DType::F32), (reduced.all(), DType::F32))?;
+            (reduced.all(), 1)
+        }
+    };
     // A buffer cannot be bound twice for writing: absent outputs get buffers of their own.
     let optional =
         [Optional::D, Optional::DeltaBias, Optional::InitialState].map(|which| scan.index(which));
@@ -497,8 +508,8 @@ pub(super) fn backward(
         [0, 1, 2].map(|i| optional[i].map_or(absent[i].all(), |output| outputs[output].all()));
     scanner.elements(
         Pass::Finish,
-        ScanParams { len: (b * n * d) as u32, ..base },
-        &[sums.all(), carries.all()],
+        ScanParams { len: (b * n * d) as u32, sums: count as u32, ..base },
+        &[sums, carries.all()],
         &[outputs[2].all(), dd, ddelta_bias, dinitial_state],
     )
 }
