@@ -24,8 +24,8 @@ pub struct Flags {
     /// A file with a list of token ids per line, as [5, 9, 2]
     #[arg(long, value_name = "FILE.jsonl", conflicts_with = "files")]
     ids: Option<PathBuf>,
-    /// A file with a question per line: {"prompt": …, "choices": […], "answer": the number of a
-    /// choice, from 0}
+    /// A file with a question per line: {"prompt": …, "choices": […], "answer": a choice, or its
+    /// number from 0}
     #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["files", "ids", "window"])]
     choices: Option<PathBuf>,
     /// See the text through windows of N tokens, without a state between them
@@ -175,7 +175,31 @@ fn ids(flags: &Flags, model: &Model, path: &Path) -> Result<Report, Failure> {
 struct Question {
     prompt: String,
     choices: Vec<String>,
-    answer: usize,
+    answer: Answer,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Number(usize),
+    Choice(String),
+}
+
+impl Question {
+    /// The number of the right choice.
+    fn answer(&self) -> Result<usize, String> {
+        let count = self.choices.len();
+        match &self.answer {
+            Answer::Number(answer) if *answer < count => Ok(*answer),
+            Answer::Number(answer) => {
+                Err(format!("answer is {answer}, expected less than {count}"))
+            }
+            Answer::Choice(answer) => {
+                let found = self.choices.iter().position(|choice| choice == answer);
+                found.ok_or_else(|| format!("answer is {answer:?}, expected one of the choices"))
+            }
+        }
+    }
 }
 
 /// The keys of `--json` are these fields.
@@ -202,17 +226,13 @@ fn choices(model: &Model, path: &Path) -> Result<Accuracy, Failure> {
     let (mut right, mut right_norm, mut questions) = (0, 0, 0);
     for line in lines::<Question>(path)? {
         let (name, question) = line?;
-        let count = question.choices.len();
-        if question.answer >= count {
-            let answer = question.answer;
-            return Err(format!("{name}: answer is {answer}, expected less than {count}").into());
-        }
+        let answer = question.answer().map_err(|error| format!("{name}: {error}"))?;
         let scores =
             answers(model, tokenizer, &question).map_err(|error| format!("{name}: {error}"))?;
         let lengths = question.choices.iter().map(|choice| choice.chars().count() as f64);
         let normed: Vec<f64> = scores.iter().zip(lengths).map(|(score, n)| score / n).collect();
-        right += u64::from(largest(&scores) == question.answer);
-        right_norm += u64::from(largest(&normed) == question.answer);
+        right += u64::from(largest(&scores) == answer);
+        right_norm += u64::from(largest(&normed) == answer);
         questions += 1;
     }
     if questions == 0 {

@@ -270,7 +270,7 @@ pub async fn write(tensors: &[Stored<'_>], out: impl FnMut(&[u8]) -> Result<()>)
     write_with(&BTreeMap::from([("format", "pt".into())]), tensors, out).await
 }
 
-/// [`write`], with texts under keys of `__metadata__`.
+/// [`write()`], with texts under keys of `__metadata__`.
 pub async fn write_with(
     metadata: &BTreeMap<&str, String>,
     tensors: &[Stored<'_>],

@@ -228,6 +228,14 @@ fn wrong_input_is_an_error() {
     assert_eq!(error(&[1, 2], &[2]), "next: ids are [2], expected [b, l]");
     assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected at least one token");
     assert_eq!(error(&[1, 23], &[1, 2]), "embedding: id 23 at position 1, expected less than 23");
+    let deeper = Config { num_hidden_layers: config().num_hidden_layers + 1, ..config() };
+    let deeper = Mamba::new(&deeper, DType::F32, 1, &Device::Cpu).unwrap();
+    let ids = Tensor::new(&[1u32], &[1, 1], &Device::Cpu).unwrap();
+    let (_, state) = deeper.next(&ids, None).unwrap();
+    let error = model.next(&ids, Some(&state)).unwrap_err().to_string();
+    let layers = config().num_hidden_layers;
+    let expected = format!("next: a state of {} layers, expected {layers}", layers + 1);
+    assert_eq!(error, expected);
     let short = Batch { ids: vec![1, 2, 3], ..batch(&tokens(9), &[]) };
     let error = model.loss(&short).unwrap_err().to_string();
     assert_eq!(error, "tensor: 3 values found, expected 8 for [1, 8]");

@@ -27,6 +27,7 @@ pub struct Flags {
     model: ModelFlags,
     /// The text to continue [default: standard input; on a terminal, line by line]
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt_file", "prompt_ids"])]
+    #[arg(allow_hyphen_values = true)]
     prompt: Option<String>,
     /// A file with the text to continue; a line end at its end is not part of it
     #[arg(long, value_name = "FILE", conflicts_with = "prompt_ids")]
@@ -56,7 +57,7 @@ pub struct Flags {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// End the text before this one; may be repeated
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
     /// Do not end the text at the end-of-text token
     #[arg(long)]
@@ -251,7 +252,7 @@ impl<'a> Session<'a> {
             }
             output.is_open()
         })?;
-        let json = flags.json.then(|| report::Json { session: self, prompt_ids: ids });
+        let json = flags.json.then_some(report::Json { session: self, prompt_ids: ids });
         for (i, text) in texts.iter().enumerate() {
             let tokenizer = self.model.tokenizer();
             if let Some(json) = &json {

@@ -127,6 +127,7 @@ fn questions_are_counted_as_in_lm_evaluation_harness() {
         right += usize::from(by_sum == answer);
         right_norm += usize::from(by_mean == answer);
         let prompt = format!("{prompt}{end}");
+        let answer = if i == 5 { Value::from(shown[answer].as_str()) } else { answer.into() };
         lines += &format!(
             "{}\n",
             serde_json::json!({
@@ -150,6 +151,7 @@ fn what_cannot_be_measured_is_refused() {
     harness.write("broken.jsonl", "[1, 2]\n{\n");
     harness.write("single.jsonl", "[1]\n");
     harness.write("answer.jsonl", r#"{"prompt": "a", "choices": ["b"], "answer": 1}"#);
+    harness.write("choice.jsonl", r#"{"prompt": "a", "choices": ["b"], "answer": "c"}"#);
     for (arguments, code, expected) in [
         (&[][..], 2, "nothing to measure, expected FILES, --ids or --choices"),
         (&["text", "--window", "1"], 2, "--window is 1, expected 2 or more"),
@@ -167,6 +169,11 @@ fn what_cannot_be_measured_is_refused() {
         (&["--ids", "broken.jsonl"], 1, "broken.jsonl:2: "),
         (&["--ids", "single.jsonl"], 1, "nothing to predict, expected two tokens or more"),
         (&["--choices", "answer.jsonl"], 1, "answer.jsonl:1: answer is 1, expected less than 1"),
+        (
+            &["--choices", "choice.jsonl"],
+            1,
+            "choice.jsonl:1: answer is \"c\", expected one of the choices",
+        ),
         (&["--choices", "text"], 1, "text:1: "),
     ] {
         let error = fail(harness.taipan(&["eval", "model"]).args(arguments), code);

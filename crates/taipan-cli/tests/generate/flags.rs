@@ -20,6 +20,8 @@ fn a_prompt_is_a_text_a_file_or_standard_input() {
     assert_eq!(ids, text);
     let other = run(harness.generate(&common).args(["--prompt-ids", "110,195,169"])).0;
     assert_ne!(other, text);
+    let dash = harness.json(&["--prompt", "-a", "--stop", "--", "-n", "1"]);
+    assert_eq!(numbers(&dash[0]["prompt_ids"]), [0, 45, 97]);
     // Nothing at all begins a document.
     assert!(feed(&mut harness.generate(&common), b"").status.success());
 }

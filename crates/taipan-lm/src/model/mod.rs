@@ -245,14 +245,14 @@ impl Mamba {
 
     /// What the head reads, `[b, l, d]`, and the final state.
     fn advance(&self, op: &str, ids: &Tensor, initial: Option<&State>) -> Result<(Tensor, State)> {
-        let &[b, l] = ids.shape() else {
+        let &[_, l] = ids.shape() else {
             let why = format!("ids are {:?}, expected [b, l]", ids.shape());
             return Err(Error::invalid(op, why));
         };
-        ensure!(l > 0, op, "ids are [{b}, 0], expected at least one token");
-        let (found, expected) = (initial.map(|state| state.layers.len()), self.layers.len());
-        let fits = found.is_none_or(|found| found == expected);
-        ensure!(fits, op, "a state of {found:?} layers, expected {expected}");
+        ensure!(l > 0, op, "ids are [b, 0], expected at least one token");
+        let expected = self.layers.len();
+        let found = initial.map_or(expected, |state| state.layers.len());
+        ensure!(found == expected, op, "a state of {found} layers, expected {expected}");
         let mut stream = self.embed(ids)?;
         let mut layers = Vec::with_capacity(self.layers.len());
         for (i, layer) in self.layers.iter().enumerate() {
