@@ -1,25 +1,28 @@
-//! `taipan info`: the contents of a directory, with a check of all checksums.
+//! `taipan info`: what a model, a checkpoint or a run is, with a check of every file.
 
 use std::path::Path;
 
+use taipan::DType;
 use taipan_lm::data::Dataset;
-use taipan_lm::{CheckpointInfo, Config, checkpoints, verify_checkpoint};
+use taipan_lm::{
+    CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, TensorSpec, Tokenizer, checkpoints,
+    verify_checkpoint,
+};
 
-use crate::Failure;
 use crate::train::DATA;
+use crate::{Failure, bytes};
 
-/// Show a `config.json`, or the directory of a model, a checkpoint or a run. Damaged files are an
-/// error, after everything else was shown.
+/// Show a `config.json`, a file of tensors, or the directory of a model, a checkpoint or a run.
+/// Damaged files are an error, after everything else was shown.
 pub fn info(path: &Path) -> Result<(), Failure> {
     let is_directory = path.is_dir();
-    let config = if is_directory { path.join("config.json") } else { path.to_owned() };
     let found = if is_directory { checkpoints(path)? } else { Vec::new() };
-    // A run that is not finished has models only in its checkpoints.
-    let config = match (config.exists(), found.last()) {
-        (false, Some((_, last))) => last.join("config.json"),
-        _ => config,
+    let mut report = Report::default();
+    let shown = match path.file_name().is_some_and(|name| name == "config.json") {
+        true => report.config(path),
+        false => report.model(path),
     };
-    let mut report = Report { text: shape(&config)?, damaged: Vec::new() };
+    report.damaged.extend(shown.err().map(|error| error.to_string()));
     if is_directory && path.join("trainer.json").exists() {
         report.checkpoint(path);
     }
@@ -40,34 +43,133 @@ pub fn info(path: &Path) -> Result<(), Failure> {
     Err(report.damaged.join("\ntaipan: ").into())
 }
 
-/// The shape of a model.
-fn shape(path: &Path) -> Result<String, Failure> {
-    let config = Config::from_file(path)?;
-    let size = format!(
-        "Mamba, {:.1} M parameters ({} MB in f32)",
-        config.parameters() as f64 / 1e6,
-        config.parameters() * 4 / 1_000_000
-    );
-    let layers = format!(
-        "{} layers of width {}, {} channels inside, state {}, Δ of rank {}, convolution kernel {}",
-        config.num_hidden_layers,
-        config.hidden_size,
-        config.inner_size(),
-        config.state_size,
-        config.time_step_rank,
-        config.conv_kernel
-    );
-    let head = if config.tie_word_embeddings { "tied" } else { "untied" };
-    Ok(format!("{size}\n{layers}\nvocabulary {}, head {head}\n", config.vocab_size))
-}
-
 /// What is shown, and why files are damaged.
+#[derive(Default)]
 struct Report {
     text: String,
     damaged: Vec<String>,
 }
 
 impl Report {
+    /// A model of which there is no more than its shape.
+    fn config(&mut self, path: &Path) -> taipan_lm::Result<()> {
+        let config = Config::from_file(path)?;
+        let size = format!("{} in f32", bytes(config.parameters() as u64 * 4));
+        self.shape(&config, &size);
+        self.memory(&config, DType::F32);
+        Ok(())
+    }
+
+    fn model(&mut self, path: &Path) -> taipan_lm::Result<()> {
+        let files = ModelFiles::open(path)?;
+        let (config, tensors) = (files.config(), files.tensors());
+        let size: u64 = tensors.iter().map(size_of).sum();
+        let layout = match files.layout() {
+            Layout::HuggingFace => "Hugging Face's layout",
+            Layout::Original => "the original layout",
+        };
+        self.shape(config, &format!("{} in {}, {layout}", bytes(size), files.dtype()));
+        self.parameters(&tensors);
+        self.memory(config, files.dtype());
+        self.line(files.directory(), files.verify(), |()| {
+            format!("{} tensors with the expected names and shapes, all finite", tensors.len())
+        });
+        for path in files.weight_files() {
+            let size = path.metadata().map_err(taipan_lm::Error::io(path))?.len();
+            self.text += &format!("{}: {}\n", path.display(), bytes(size));
+        }
+        let tokenizer = files.directory().join("tokenizer.json");
+        if tokenizer.exists() {
+            let found = Tokenizer::from_file(&tokenizer);
+            let size = self.line(&tokenizer, found, |tokenizer| {
+                let eos = tokenizer.eos_token_id();
+                let eos = eos.map_or("no eos token".into(), |id| format!("eos token {id}"));
+                format!("{} tokens, {eos}", tokenizer.vocab_size())
+            });
+            let (size, rows) =
+                (size.map_or(0, |tokenizer| tokenizer.vocab_size()), config.vocab_size);
+            if size > rows {
+                let why = format!("{size} tokens, expected at most the model's, {rows}");
+                self.damaged.push(format!("{}: {why}", tokenizer.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape of a model.
+    fn shape(&mut self, config: &Config, size: &str) {
+        let parameters = match config.parameters() {
+            few @ ..100_000 => few.to_string(),
+            many => format!("{:.1} M", many as f64 / 1e6),
+        };
+        let Config { num_hidden_layers, hidden_size, state_size, .. } = config;
+        let Config { time_step_rank, conv_kernel, vocab_size, .. } = config;
+        let head = if config.tie_word_embeddings { "tied" } else { "untied" };
+        let biases = match (config.use_bias, config.use_conv_bias) {
+            (false, true) => "",
+            (true, true) => ", with biases",
+            (false, false) => ", without a bias of the convolution",
+            (true, false) => ", with biases but that of the convolution",
+        };
+        self.text += &format!(
+            "Mamba, {parameters} parameters, {size}\n\
+             {num_hidden_layers} layers of width {hidden_size}, {} channels inside, state \
+             {state_size}, Δ of rank {time_step_rank}, convolution kernel {conv_kernel}{biases}\n\
+             vocabulary {vocab_size}, head {head}\n\n",
+            config.inner_size()
+        );
+    }
+
+    /// A table of the parameters, in which layers that are alike are one row.
+    fn parameters(&mut self, tensors: &[(TensorSpec, DType)]) {
+        let mut rows: Vec<(String, &TensorSpec, DType, u64)> = Vec::new();
+        for (tensor, dtype) in tensors {
+            let name = any_layer(&tensor.name);
+            let alike = rows.iter_mut().find(|(other, spec, other_dtype, _)| {
+                *other == name && spec.shape == tensor.shape && other_dtype == dtype
+            });
+            match alike {
+                Some((.., count)) => *count += 1,
+                None => rows.push((name, tensor, *dtype, 1)),
+            }
+        }
+        let cells = rows.iter().map(|(name, tensor, dtype, count)| {
+            let layers = if *count == 1 { String::new() } else { format!("{count} × ") };
+            let elements = count * tensor.shape.iter().product::<usize>() as u64;
+            [
+                name.clone(),
+                format!("{layers}{:?}", tensor.shape),
+                dtype.to_string(),
+                elements.to_string(),
+                bytes(elements * dtype.size() as u64),
+            ]
+        });
+        let header = ["parameter", "shape", "dtype", "elements", "size"].map(String::from);
+        let cells: Vec<[String; 5]> = [header].into_iter().chain(cells).collect();
+        let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max();
+        let [a, b, c, d, e] = std::array::from_fn(|column| width(column).unwrap_or(0));
+        for [name, shape, dtype, elements, size] in &cells {
+            self.text +=
+                &format!("{name:a$}  {shape:b$}  {dtype:c$}  {elements:>d$}  {size:>e$}\n");
+        }
+        self.text.push('\n');
+    }
+
+    /// What it takes to run and to train the model.
+    fn memory(&mut self, config: &Config, dtype: DType) {
+        let running = Memory::of_running(config, dtype, 1);
+        let recipe = Recipe::default();
+        let training = Memory::of_training(config, dtype, &recipe);
+        let Recipe { batch_size, block_size, .. } = recipe;
+        self.text += &format!(
+            "memory to run it: about {}, of which {} for the state and the work of one text\n\
+             memory to train it: about {}, with {batch_size} sequences of {block_size} tokens\n\n",
+            bytes(running.total()),
+            bytes(running.activations),
+            bytes(training.total()),
+        );
+    }
+
     /// A line about a checkpoint.
     fn checkpoint(&mut self, path: &Path) -> Option<CheckpointInfo> {
         self.line(path, verify_checkpoint(path), |info| {
@@ -99,5 +201,29 @@ impl Report {
         let text = found.as_ref().map_or("DAMAGED".into(), describe);
         self.text += &format!("{}: {text}\n", path.display());
         found.map_err(|error| self.damaged.push(error.to_string())).ok()
+    }
+}
+
+fn size_of((tensor, dtype): &(TensorSpec, DType)) -> u64 {
+    tensor.shape.iter().product::<usize>() as u64 * dtype.size() as u64
+}
+
+/// `backbone.layers.*.norm.weight`
+fn any_layer(name: &str) -> String {
+    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    name.split('.')
+        .map(|part| if is_number(part) { "*" } else { part })
+        .collect::<Vec<_>>()
+        .join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::any_layer;
+
+    #[test]
+    fn layers_are_one_row() {
+        assert_eq!(any_layer("backbone.layers.17.mixer.D"), "backbone.layers.*.mixer.D");
+        assert_eq!(any_layer("backbone.norm_f.weight"), "backbone.norm_f.weight");
     }
 }

@@ -1,6 +1,7 @@
 //! The program `taipan`.
 
 mod bench;
+mod convert;
 mod devices;
 mod eval;
 mod generate;
@@ -36,11 +37,16 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show a model, a checkpoint or a run, and verify the checksums of its files
+    /// Show a model, a checkpoint or a run: its shape, parameters and memory, and check every file
     Info {
-        /// A config.json, or the directory of a model, a checkpoint or a run
+        /// A config.json, a file of tensors, or the directory of a model, a checkpoint or a run
         path: PathBuf,
     },
+    /// Write a model in another layout, dtype or number of files
+    ///
+    /// Reads what taipan, Hugging Face's library or the paper's code wrote (safetensors or
+    /// pytorch_model.bin), and writes safetensors, with the files of the tokenizer.
+    Convert(convert::Flags),
     /// Train a Mamba language model
     ///
     /// Without FILES it trains on taipan's own sources. The model is written to --out in the format
@@ -79,6 +85,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Devices { json } => devices::devices(json),
         Command::Info { path } => info::info(&path),
+        Command::Convert(flags) => convert::convert(&flags),
         Command::Train(flags) => train::train(&flags),
         Command::Generate(flags) => generate::generate(&flags),
         Command::Eval(flags) => eval::eval(&flags),

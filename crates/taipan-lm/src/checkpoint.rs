@@ -11,6 +11,7 @@
 //! There are no times, paths or host names in it: the same run writes the same bytes.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -67,23 +68,29 @@ impl TrainerJson {
         let path = checkpoint.join(TRAINER_JSON);
         let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
         let file = path.display();
+        let found = TrainerJson::parse(&file, &text)?;
+        let (named, step) = (checkpoint.file_name() == Some(name(found.step).as_ref()), found.step);
+        ensure!(named, file, "step is {step}, unlike in its directory's name");
+        Ok(found)
+    }
+
+    /// The contents of a text that has its checksum; errors begin with `file`.
+    fn parse(file: &dyn Display, text: &str) -> Result<TrainerJson> {
         // Before the rest, which another format need not have.
         #[derive(Deserialize)]
         struct Format {
             format: u32,
         }
-        let invalid = |error| Error::invalid(&file, error);
-        let Format { format } = serde_json::from_str(&text).map_err(invalid)?;
+        let invalid = |error| Error::invalid(file, error);
+        let Format { format } = serde_json::from_str(text).map_err(invalid)?;
         ensure!(format == FORMAT, file, "format is {format}, expected {FORMAT}");
-        let found: TrainerJson = serde_json::from_str(&text).map_err(invalid)?;
+        let found: TrainerJson = serde_json::from_str(text).map_err(invalid)?;
         let Some(checksum) = found.checksum else {
             return Err(Error::invalid(file, "checksum is null"));
         };
         let digits = format!("\"{checksum}\"");
         let fits = checksum == Checksum::of(text.replace(&digits, "null").as_bytes());
         ensure!(fits, file, "the checksum is not {digits}: {CHANGED}");
-        let (named, step) = (checkpoint.file_name() == Some(name(found.step).as_ref()), found.step);
-        ensure!(named, file, "step is {step}, unlike in its directory's name");
         Ok(found)
     }
 
@@ -150,11 +157,24 @@ pub struct CheckpointInfo {
     pub files: usize,
 }
 
+impl CheckpointInfo {
+    /// That of the text of a `trainer.json`, with a check of its own checksum. For the files of a
+    /// checkpoint there is [`verify_checkpoint`].
+    pub fn from_json(text: &str) -> Result<CheckpointInfo> {
+        Ok(TrainerJson::parse(&TRAINER_JSON, text)?.into())
+    }
+}
+
+impl From<TrainerJson> for CheckpointInfo {
+    fn from(TrainerJson { step, evaluation, data, files, .. }: TrainerJson) -> CheckpointInfo {
+        CheckpointInfo { step, evaluation, data, files: files.len() }
+    }
+}
+
 /// An error unless every file of the checkpoint in `directory` is there and has the checksum that
 /// it was written with.
 pub fn verify_checkpoint(directory: &Path) -> Result<CheckpointInfo> {
-    let TrainerJson { step, evaluation, data, files, .. } = TrainerJson::verify(directory)?;
-    Ok(CheckpointInfo { step, evaluation, data, files: files.len() })
+    Ok(TrainerJson::verify(directory)?.into())
 }
 
 /// The checkpoints in the directory of a run, each with its step, the earliest first.

@@ -22,6 +22,8 @@ mod checkpoint;
 mod checksum;
 mod config;
 #[cfg(not(target_family = "wasm"))]
+mod convert;
+#[cfg(not(target_family = "wasm"))]
 pub mod data;
 mod error;
 mod evaluate;
@@ -31,6 +33,8 @@ mod generate;
 #[cfg(not(target_family = "wasm"))]
 mod memory;
 mod model;
+#[cfg(not(target_family = "wasm"))]
+mod model_files;
 #[cfg(not(target_family = "wasm"))]
 mod mounts;
 mod preset;
@@ -42,10 +46,12 @@ mod recipe;
 pub mod safetensors;
 mod tokenizer;
 #[cfg(not(target_family = "wasm"))]
+pub mod torch;
+#[cfg(not(target_family = "wasm"))]
 mod train;
 
 pub use batch::{Batch, IGNORE};
-pub use config::Config;
+pub use config::{Config, Initialization, Layout, TensorSpec, TimeStepInit};
 pub use error::{Error, InvalidValue, Result};
 pub use evaluate::{Score, Scorer, WindowScorer};
 pub use generate::{
@@ -59,9 +65,11 @@ pub use {
     atomic::{is_unfinished, remove_unfinished, write_file},
     checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint},
     checksum::checksum,
+    convert::Conversion,
     free_memory::free_memory,
     generate::{CacheHit, PromptCache},
     memory::Memory,
+    model_files::ModelFiles,
     mounts::local_locks,
     recipe::Recipe,
     train::{SaveReport, StepReport, Trainer},

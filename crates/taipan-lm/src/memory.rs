@@ -1,4 +1,4 @@
-//! The memory that training takes.
+//! The memory that training takes, and running a model.
 
 use taipan::DType;
 
@@ -71,6 +71,31 @@ impl Memory {
             optimizer: (moments + masters) as u64,
             activations: (tokens * (saved + work) + logits).max(uses) as u64,
         }
+    }
+
+    /// That of running such a model on `batch_size` texts at once, however long they are: of each
+    /// its state, before and after a token, and of a prompt 256 tokens at a time.
+    ///
+    /// ```
+    /// use taipan::DType;
+    /// use taipan_lm::{Memory, Preset};
+    ///
+    /// let memory = Memory::of_running(&Preset::M130.config(50280), DType::BF16, 1);
+    /// assert!(memory.weights < 262 << 20 && memory.total() < 380 << 20);
+    /// ```
+    pub fn of_running(config: &Config, dtype: DType, batch_size: usize) -> Memory {
+        let Memory { weights, .. } = Memory::of_training(config, dtype, &Recipe::default());
+        let [small, wide] = [dtype, Role::Recurrence.dtype(dtype)].map(|dtype| dtype.size() as f64);
+        let [d, inner, n, k] =
+            [config.hidden_size, config.inner_size(), config.state_size, config.conv_kernel]
+                .map(|size| size as f64);
+        let state = config.num_hidden_layers as f64 * inner * (n * wide + (k - 1.0) * small);
+        // Of a layer: the residual stream and its norm; x, z, Δ and y. Behind the last: logits.
+        let token = 2.0 * (wide + small) * d + 6.0 * small * inner;
+        let logits = config.vocab_size as f64 * (small + wide);
+        let text = 2.0 * state + 256.0 * token + logits;
+        let activations = (batch_size as f64 * text) as u64;
+        Memory { weights, gradients: 0, optimizer: 0, activations }
     }
 
     /// All of it, with the quarter that buffers waiting to be used again may take.

@@ -4,80 +4,36 @@
 //! config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use memmap2::Mmap;
-use serde::Deserialize;
 use serde_json::json;
-use taipan::{DType, Device};
+use taipan::{DType, Device, Tensor};
 
 use crate::atomic::{Output, replace_file};
-use crate::error::ensure;
-use crate::safetensors::{Safetensors, Stored, write};
-use crate::{Config, Error, Mamba, Parameter, Result, Tokenizer};
+use crate::safetensors::{Stored, write, write_values};
+use crate::{Error, Mamba, ModelFiles, Parameter, Result, Tokenizer};
 
 const MODEL: &str = "model.safetensors";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
-const EMBEDDINGS: &str = "backbone.embeddings.weight";
-const ORIGINAL_EMBEDDINGS: &str = "backbone.embedding.weight";
-const HEAD: &str = "lm_head.weight";
 
 impl Mamba {
-    /// Load the model of a directory: `config.json` with `model.safetensors`, or with the files
-    /// that `model.safetensors.index.json` names. Its dtype is `dtype`, or that of the stored
+    /// Load a model as [`ModelFiles::open`] finds it. Its dtype is `dtype`, or that of the stored
     /// embeddings.
-    ///
-    /// The embeddings may also have the name of the original code, `backbone.embedding.weight`. A
-    /// tied model may have a head, if it is the same as the embeddings. Any other tensor that is
-    /// unknown, missing or of another shape is an error.
     pub fn from_pretrained(
-        directory: impl AsRef<Path>,
+        path: impl AsRef<Path>,
         dtype: Option<DType>,
         device: &Device,
     ) -> Result<Mamba> {
-        let directory = directory.as_ref();
-        let config = Config::from_file(directory.join("config.json"))?;
-        let files = open(directory)?;
-        let model = directory.display();
-        let mut tensors = BTreeMap::new();
-        for file in &files {
-            for name in file.names() {
-                let known = if name == ORIGINAL_EMBEDDINGS { EMBEDDINGS } else { name };
-                let is_new = tensors.insert(known, file.view(name)?).is_none();
-                ensure!(is_new, model, "{known} is there twice");
-            }
-        }
-        let find = |name: &str| {
-            let view = tensors.get(name).copied();
-            view.ok_or_else(|| Error::invalid(&model, format!("{name} is missing")))
-        };
-        let embeddings = find(EMBEDDINGS)?;
-        let mut unknown: BTreeSet<&str> = tensors.keys().copied().collect();
-        let dtype = dtype.unwrap_or(embeddings.dtype);
-        let loaded = Mamba::load(&config, dtype, device, |name, shape| {
-            let view = find(name)?;
-            let (fits, found) = (view.shape == shape && view.dtype.is_float(), view.shape);
-            let found = format!("{name} is {found:?} in {}", view.dtype);
-            ensure!(fits, model, "{found}, expected {shape:?} in a float");
-            unknown.remove(name);
-            view.tensor()
-        })?;
-        let has_head = config.tie_word_embeddings && unknown.remove(HEAD);
-        let fits = !has_head || find(HEAD)? == embeddings;
-        ensure!(fits, model, "{HEAD} is not {EMBEDDINGS}, to which it is tied");
-        if let Some(name) = unknown.first() {
-            return Err(Error::invalid(model, format!("{name} is not a tensor of the model")));
-        }
-        Ok(loaded)
+        let files = ModelFiles::open(path)?;
+        files.load(dtype.unwrap_or(files.dtype()), device)
     }
 
     /// Write the model and its tokenizer as a directory that Hugging Face's library loads. Each
     /// file is replaced as a whole.
     ///
     /// ```
-    /// use taipan::{DType, Device};
+    /// use taipan::{DType, Device, Tensor};
     /// use taipan_lm::{Mamba, Preset, Tokenizer};
     ///
     /// # let directory = format!("taipan-pretrained-{}", std::process::id());
@@ -162,32 +118,8 @@ impl Output {
     pub(crate) fn write_tensors(&mut self, tensors: &[Stored<'_>]) -> Result<()> {
         pollster::block_on(write(tensors, |bytes| self.write(bytes)))
     }
-}
 
-/// `model.safetensors.index.json`
-#[derive(Deserialize)]
-struct Index {
-    /// The file of each tensor.
-    weight_map: BTreeMap<String, String>,
-}
-
-/// The files with a model's tensors.
-fn open(directory: &Path) -> Result<Vec<Safetensors<Mmap>>> {
-    let [path, single] = ["model.safetensors.index.json", MODEL].map(|name| directory.join(name));
-    if single.exists() || !path.exists() {
-        return Ok(vec![Safetensors::open(&single)?]);
+    pub(crate) fn write_values(&mut self, tensor: &Tensor) -> Result<()> {
+        pollster::block_on(write_values(tensor, |bytes| self.write(bytes)))
     }
-    let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-    let index: Index =
-        serde_json::from_str(&text).map_err(|error| Error::invalid(path.display(), error))?;
-    let mut files = BTreeMap::new();
-    for (tensor, name) in &index.weight_map {
-        let is_beside = Path::new(name).file_name() == Some(name.as_ref());
-        ensure!(is_beside, path.display(), "{name:?} found, expected a file beside it");
-        if !files.contains_key(name) {
-            files.insert(name, Safetensors::open(&directory.join(name))?);
-        }
-        files[name].view(tensor)?;
-    }
-    Ok(files.into_values().collect())
 }

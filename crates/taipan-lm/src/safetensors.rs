@@ -14,6 +14,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use half::{bf16, f16};
 use safetensors::Dtype;
@@ -118,6 +119,12 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
         Ok(Safetensors { name, bytes, data, header })
     }
 
+    /// All bytes of the file.
+    #[cfg(unix)]
+    pub(crate) fn bytes(&self) -> &B {
+        &self.bytes
+    }
+
     /// The names of the tensors, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.header.tensors.keys().map(String::as_str)
@@ -136,7 +143,7 @@ impl<B: AsRef<[u8]>> Safetensors<B> {
         Ok(View {
             dtype: dtype(info.dtype).expect("checked with the header"),
             shape: &info.shape,
-            bytes: &self.bytes.as_ref()[self.data + begin..self.data + end],
+            bytes: Cow::Borrowed(&self.bytes.as_ref()[self.data + begin..self.data + end]),
         })
     }
 
@@ -167,42 +174,78 @@ macro_rules! with_element {
 }
 
 /// A tensor of a file.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct View<'a> {
     /// The type of its elements.
     pub dtype: DType,
     /// Its shape.
     pub shape: &'a [usize],
-    /// Its elements, which need not be aligned.
-    pub bytes: &'a [u8],
+    /// Its elements row by row, which need not be aligned.
+    pub bytes: Cow<'a, [u8]>,
 }
 
 impl View<'_> {
     /// The same on the CPU.
     pub fn tensor(&self) -> Result<Tensor> {
-        Ok(with_element!(self.dtype, T => tensor::<T>(self))?)
+        self.upload(&self.bytes, self.shape, &Device::Cpu)
+    }
+
+    /// Rows of it, along the first dimension, on a device, straight from the file.
+    pub(crate) fn rows(&self, rows: Range<usize>, device: &Device) -> Result<Tensor> {
+        let mut shape = self.shape.to_vec();
+        let size = self.bytes.len() / shape[0];
+        shape[0] = rows.len();
+        self.upload(&self.bytes[rows.start * size..rows.end * size], &shape, device)
+    }
+
+    /// How many of its values are infinite or NaN: those with all bits of the exponent set.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn non_finite(&self) -> usize {
+        let exponent = match self.dtype {
+            DType::F16 => f16::INFINITY.to_bits().into(),
+            DType::BF16 => bf16::INFINITY.to_bits().into(),
+            DType::F32 => f32::INFINITY.to_bits().into(),
+            DType::F64 => f64::INFINITY.to_bits(),
+            _ => return 0,
+        };
+        let is_wrong = |value: &&[u8]| {
+            let bits = value.iter().rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+            bits & exponent == exponent
+        };
+        self.bytes.chunks_exact(self.dtype.size()).filter(is_wrong).count()
+    }
+
+    fn upload(&self, bytes: &[u8], shape: &[usize], device: &Device) -> Result<Tensor> {
+        Ok(with_element!(self.dtype, T => tensor::<T>(bytes, shape, device))?)
     }
 }
 
-fn tensor<T: Element>(view: &View) -> taipan::Result<Tensor> {
-    let values = match bytemuck::try_cast_slice(view.bytes) {
+fn tensor<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> taipan::Result<Tensor> {
+    let values = match bytemuck::try_cast_slice(bytes) {
         Ok(values) => Cow::Borrowed(values),
-        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(view.bytes)),
+        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
     };
-    Tensor::new::<T>(&values, view.shape, &Device::Cpu)
+    Tensor::new::<T>(&values, shape, device)
 }
 
 #[cfg(not(target_family = "wasm"))]
 impl Safetensors<memmap2::Mmap> {
     /// Map a file into memory: what is not looked at is not read.
     pub fn open(path: &std::path::Path) -> Result<Self> {
-        let file = std::fs::File::open(path).map_err(Error::io(path))?;
-        // SAFETY: the bytes may change under a map if another program writes to the file. This
-        // crate replaces files, never writes into them; that others do the same is what every
-        // reader of mapped files relies on.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))?;
-        Safetensors::parse(path.display().to_string(), map)
+        Safetensors::parse(path.display().to_string(), map(path)?)
     }
+}
+
+/// Map a file into memory. What is not a file, as a pipe that nobody writes to, is an error.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn map(path: &std::path::Path) -> Result<memmap2::Mmap> {
+    let is_file = std::fs::metadata(path).map_err(Error::io(path))?.is_file();
+    ensure!(is_file, path.display(), "not a file");
+    let file = std::fs::File::open(path).map_err(Error::io(path))?;
+    // SAFETY: the bytes may change under a map if another program writes to the file. This
+    // crate replaces files, never writes into them; that others do the same is what every
+    // reader of mapped files relies on.
+    unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))
 }
 
 /// Where in the file `name` the data begins, and the tensors in it.
@@ -250,9 +293,8 @@ pub struct Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// The type of its elements and how many bytes they take, after a check that they agree with
-    /// the shape.
-    fn layout(&self) -> Result<(DType, usize)> {
+    /// The type of its elements, after a check that they agree with the shape.
+    fn dtype(&self) -> Result<DType> {
         let len: usize = self.tensors.iter().map(|tensor| tensor.len()).sum();
         let dtype = self.tensors.first().map_or(DType::F32, |tensor| tensor.dtype());
         let found: Vec<_> = self.tensors.iter().map(|t| (t.shape(), t.dtype())).collect();
@@ -260,14 +302,14 @@ impl Stored<'_> {
         let fits = len == shape.iter().product::<usize>()
             && found.iter().all(|(_, found)| *found == dtype);
         ensure!(fits, name, "tensors {found:?}, expected one type and {shape:?}");
-        Ok((dtype, len * dtype.size()))
+        Ok(dtype)
     }
 }
 
 /// Write a file of these tensors, in this order, to `out`, chunk by chunk; only one tensor is read
 /// from its device at a time.
 pub async fn write(tensors: &[Stored<'_>], out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    write_with(&BTreeMap::from([("format", "pt".into())]), tensors, out).await
+    write_with(&pytorch(), tensors, out).await
 }
 
 /// [`write()`], with texts under keys of `__metadata__`.
@@ -276,25 +318,47 @@ pub async fn write_with(
     tensors: &[Stored<'_>],
     mut out: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
+    let dtypes = tensors.iter().map(Stored::dtype).collect::<Result<Vec<_>>>()?;
+    let described = tensors.iter().zip(dtypes);
+    let described = described.map(|(tensor, dtype)| (&*tensor.name, dtype, &*tensor.shape));
+    out(&header_bytes(metadata, described))?;
+    for tensor in tensors.iter().flat_map(|stored| &stored.tensors) {
+        write_values(tensor, &mut out).await?;
+    }
+    Ok(())
+}
+
+/// What other programs want to read in `__metadata__`.
+pub(crate) fn pytorch() -> BTreeMap<&'static str, String> {
+    BTreeMap::from([("format", "pt".into())])
+}
+
+/// Write the elements of a tensor.
+pub(crate) async fn write_values(
+    tensor: &Tensor,
+    mut out: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    with_element!(tensor.dtype(), T => out(bytemuck::cast_slice(&tensor.read::<T>().await?)))
+}
+
+/// What stands before the elements of tensors with these names, types and shapes.
+pub(crate) fn header_bytes<'a>(
+    metadata: &BTreeMap<&str, String>,
+    tensors: impl Iterator<Item = (&'a str, DType, &'a [usize])>,
+) -> Vec<u8> {
     let metadata = serde_json::to_string(metadata).expect("texts");
     let mut header = format!(r#"{{"__metadata__":{metadata}"#);
     let mut begin = 0;
-    for tensor in tensors {
-        let (dtype, size) = tensor.layout()?;
-        let (dtype, shape, end) = (name(dtype), &tensor.shape, begin + size);
-        let name = serde_json::Value::from(tensor.name.as_str());
+    for (tensor, dtype, shape) in tensors {
+        let end = begin + shape.iter().product::<usize>() * dtype.size();
+        let (tensor, dtype) = (serde_json::Value::from(tensor), name(dtype));
         header += &format!(
-            r#",{name}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{end}]}}"#
+            r#",{tensor}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{end}]}}"#
         );
         begin = end;
     }
     header.push('}');
     // Behind 8 bytes of length and a multiple of 8 the data is aligned for every type.
     header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
-    out(&(header.len() as u64).to_le_bytes())?;
-    out(header.as_bytes())?;
-    for tensor in tensors.iter().flat_map(|stored| &stored.tensors) {
-        with_element!(tensor.dtype(), T => out(bytemuck::cast_slice(&tensor.read::<T>().await?))?);
-    }
-    Ok(())
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()
 }

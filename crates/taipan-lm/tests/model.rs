@@ -2,7 +2,7 @@
 
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Activations, Batch, Config, IGNORE, Mamba, Role};
+use taipan_lm::{Activations, Batch, Config, IGNORE, Initialization, Mamba, Role, TimeStepInit};
 
 fn config() -> Config {
     Config {
@@ -186,6 +186,72 @@ fn weights_begin_as_in_the_paper() {
         seen += parameter.len();
     }
     assert_eq!(seen, config.parameters());
+}
+
+#[test]
+fn new_weights_follow_the_settings_of_the_config() {
+    let init = Initialization {
+        time_step_min: 0.01,
+        time_step_max: 0.5,
+        time_step_floor: 0.05,
+        time_step_scale: 0.25,
+        time_step_init_scheme: TimeStepInit::Constant,
+        initializer_range: 0.3,
+    };
+    let config = Config { hidden_size: 64, tie_word_embeddings: false, init, ..config() };
+    let model = Mamba::new(&config, DType::F64, 5, &Device::Cpu).unwrap();
+    let values = |name: &str| {
+        let all = model.parameters();
+        read(all.iter().find(|parameter| parameter.stored.ends_with(name)).unwrap())
+    };
+    let mut steps: Vec<f64> = values("dt_proj.bias").iter().map(|x| x.exp().ln_1p()).collect();
+    steps.sort_by(f64::total_cmp);
+    // ln(0.05 / 0.01) / ln(0.5 / 0.01) of them, 0.41, are below the floor.
+    let floor = steps.iter().filter(|step| (**step - 0.05).abs() < 1e-12).count();
+    assert!((0.3..0.5).contains(&(floor as f64 / steps.len() as f64)), "{floor}");
+    assert!(steps[0] > 0.05 - 1e-12 && (0.4..=0.5).contains(steps.last().unwrap()));
+    let magnitude = 0.25 * (config.time_step_rank as f64).powf(-0.5);
+    assert!(values("dt_proj.weight").iter().all(|x| *x == magnitude));
+    for table in ["embeddings.weight", "lm_head.weight"] {
+        let values = values(table);
+        let mean_square = values.iter().map(|x| x * x).sum::<f64>() / values.len() as f64;
+        assert!((mean_square.sqrt() - 0.3).abs() < 0.015, "{table}: {}", mean_square.sqrt());
+    }
+    let wrong = Initialization { time_step_floor: -1.0, ..init };
+    let error = Mamba::new(&Config { init: wrong, ..config }, DType::F32, 1, &Device::Cpu);
+    assert!(error.unwrap_err().to_string().starts_with("config: time_step_floor is -1, expected"));
+}
+
+#[test]
+fn the_config_lists_the_tensors_of_the_model() {
+    let options = [false, true];
+    for (use_bias, use_conv_bias, tie_word_embeddings) in
+        options.into_iter().flat_map(|a| options.map(|b| (a, b, a != b)))
+    {
+        let config = Config {
+            use_bias,
+            use_conv_bias,
+            tie_word_embeddings,
+            intermediate_size: Some(21),
+            ..config()
+        };
+        let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
+        let mut stored: Vec<(String, Vec<usize>, Role)> = Vec::new();
+        for parameter in model.parameters() {
+            match stored.last_mut() {
+                Some((name, shape, _)) if *name == parameter.stored => {
+                    shape[0] += parameter.stored_shape[0];
+                }
+                _ => stored.push((
+                    parameter.stored.clone(),
+                    parameter.stored_shape.clone(),
+                    parameter.role,
+                )),
+            }
+        }
+        let listed = config.tensors().into_iter().map(|t| (t.name, t.shape, t.role));
+        assert_eq!(listed.collect::<Vec<_>>(), stored);
+    }
 }
 
 #[test]

@@ -136,7 +136,8 @@ impl Snapshot {
                 return Err(Error::invalid(name, format!("{found}, expected [b, m] in u32")));
             }
         };
-        let words = file.view("tokens")?.bytes.as_chunks::<4>().0;
+        let view = file.view("tokens")?;
+        let words = view.bytes.as_chunks::<4>().0;
         let tokens: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let list = |row: usize| {
             let tokens = tokens[row * m..(row + 1) * m].iter().copied();

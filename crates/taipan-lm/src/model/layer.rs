@@ -7,6 +7,7 @@ use taipan::{
 
 use super::parameter::{Init, Parameter, ParameterBuilder, ParameterSpec, Role};
 use crate::Config;
+use crate::config::{Initialization, TimeStepInit};
 use crate::error::Result;
 
 /// See the glossary of the module above for the sizes.
@@ -103,8 +104,13 @@ impl Layer {
         // Every layer adds to the residual stream, whose variance must not grow with their number.
         let out = Init::Uniform(1.0 / ((inner * config.num_hidden_layers) as f64).sqrt());
         let selected = [r + 2 * n, inner];
-        let steps = Init::StepBias { min: 1e-3, max: 0.1 };
-        let dt = Init::Uniform((r as f64).powf(-0.5));
+        let Initialization { time_step_min: min, time_step_max: max, .. } = config.init;
+        let steps = Init::StepBias { min, max, floor: config.init.time_step_floor };
+        let magnitude = (r as f64).powf(-0.5) * config.init.time_step_scale;
+        let dt = match config.init.time_step_init_scheme {
+            TimeStepInit::Random => Init::Uniform(magnitude),
+            TimeStepInit::Constant => Init::Constant(magnitude),
+        };
         Ok(Layer {
             norm: whole("norm.weight", &[d], Role::Vector, Init::Ones)?,
             in_x,

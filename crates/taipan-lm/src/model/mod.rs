@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `b`, `l` | B, L | sequences per batch, tokens per sequence |
 //! | `d` | D | width of the residual stream, `hidden_size` |
-//! | `inner` | E·D | channels inside a layer, `expand·hidden_size` |
+//! | `inner` | E·D | channels inside a layer, `intermediate_size` or `expand·hidden_size` |
 //! | `n` | N | states per channel, `state_size` |
 //! | `k` | | taps of the convolution, `conv_kernel` |
 //! | `r` | R | rank of the projection to Δ, `time_step_rank` |
@@ -30,7 +30,8 @@ use serde::{Deserialize, Serialize};
 use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
 
 use self::layer::{Layer, Stream};
-use self::parameter::{Init, ParameterBuilder, ParameterSpec};
+pub(crate) use self::parameter::ParameterSpec;
+use self::parameter::{Init, ParameterBuilder};
 pub use self::parameter::{Parameter, Role};
 pub use self::state::State;
 pub(crate) use self::state::select;
@@ -108,6 +109,7 @@ impl Mamba {
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
     /// gives the same model on every device, and one in half precision is that of f32, rounded.
     pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<Mamba> {
+        config.init.check()?;
         let mut count = 0;
         let values = &mut |spec: &ParameterSpec| {
             count += 1;
@@ -138,13 +140,25 @@ impl Mamba {
         Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
     }
 
+    /// A model with the values that a closure gives for each parameter, of any type and on any
+    /// device.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn build_from(
+        config: &Config,
+        dtype: DType,
+        device: &Device,
+        values: &mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
+    ) -> Result<Mamba> {
+        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
+    }
+
     fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
         let dtype = builder.dtype;
         ensure!(dtype.is_float(), "model", "the dtype is {dtype}, expected a float");
         config.check()?;
         let (v, d) = (config.vocab_size, config.hidden_size);
         let table = |builder: &mut ParameterBuilder, name| {
-            builder.whole(name, &[v, d], Role::Matrix, Init::Normal(0.02))
+            builder.whole(name, &[v, d], Role::Matrix, Init::Normal(config.init.initializer_range))
         };
         Ok(Mamba {
             config: config.clone(),

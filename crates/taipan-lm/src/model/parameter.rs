@@ -58,13 +58,13 @@ impl Role {
 }
 
 /// What a parameter is made from.
-pub(super) struct ParameterSpec<'a> {
-    pub(super) stored: String,
+pub(crate) struct ParameterSpec<'a> {
+    pub(crate) stored: String,
     /// Of the tensor in the file.
-    pub(super) shape: &'a [usize],
+    pub(crate) shape: &'a [usize],
     /// The rows of it that this is, and their name; all of them if there is none.
-    pub(super) rows: Option<(&'static str, Range<usize>)>,
-    pub(super) role: Role,
+    pub(crate) rows: Option<(&'static str, Range<usize>)>,
+    pub(crate) role: Role,
     pub(super) init: Init,
 }
 
@@ -79,10 +79,13 @@ pub(super) enum Init {
     Uniform(f64),
     /// `ln 1, ln 2, … ln n` for each channel.
     LogArange,
-    /// Such that softplus of it is log-uniform over this range.
+    /// All of this value.
+    Constant(f64),
+    /// Such that softplus of it is log-uniform between `min` and `max`, and at least `floor`.
     StepBias {
         min: f64,
         max: f64,
+        floor: f64,
     },
 }
 
@@ -146,6 +149,7 @@ impl Init {
         match self {
             Init::Zeros => constant(0.0),
             Init::Ones => constant(1.0),
+            Init::Constant(value) => constant(value),
             Init::Normal(deviation) => {
                 Tensor::randn(shape, seed, DType::F64, &CPU)?.scale(deviation)
             }
@@ -155,8 +159,11 @@ impl Init {
                 states.log()?.broadcast_to(shape)
             }
             // softplus⁻¹(Δ) = Δ + ln(1 − exp(−Δ))
-            Init::StepBias { min, max } => {
-                let step = uniform(min.ln(), max.ln())?.exp()?;
+            Init::StepBias { min, max, floor } => {
+                let mut step = uniform(min.ln(), max.ln())?.exp()?;
+                if min < floor {
+                    step = step.sub(&constant(floor)?)?.relu()?.add(&constant(floor)?)?;
+                }
                 let rest = constant(1.0)?.sub(&step.scale(-1.0)?.exp()?)?;
                 step.add(&rest.log()?)
             }

@@ -3,18 +3,23 @@
     python3 -m pip install torch transformers
     python3 crates/taipan-lm/tests/golden/make.py
 
-writes two models as transformers saves them, and what it computes with them:
+writes models as transformers saves them, and what it computes with them:
 
 - curve/: tied head; `curve.json` has the batches and losses of 50 steps of AdamW, with clipping, weight decay on
   matrices alone and a learning rate that changes;
-- options/: every option that is not the default; `options.json` has a batch, its logits, its loss and
-  the norm of each gradient, and small ones in full.
+- options/ and others, each with options that are not the default: `values.json` has a batch, its loss, the logits
+  of all tokens, the norms of gradients, and 32 tokens of greedy decoding; `gradients.safetensors` the gradients;
+- original/: such a model with the names, the config.json and the pytorch_model.bin of the paper's code;
+- torch/: files of torch.save with tensors of every kind, and what must be read from them.
 """
 
+import collections
 import json
 import pathlib
+import shutil
 
 import torch
+from safetensors.torch import save_file
 from transformers import MambaConfig, MambaForCausalLM
 from transformers.models.mamba.modeling_mamba import MambaRMSNorm
 
@@ -93,42 +98,136 @@ def curve():
     print("loss", out["steps"][0]["loss"], "to", out["steps"][-1]["loss"])
 
 
-def options():
-    config = MambaConfig(
-        vocab_size=21,
-        hidden_size=20,
-        num_hidden_layers=2,
-        state_size=5,
-        conv_kernel=3,
-        expand=3,
-        time_step_rank=4,
-        use_bias=True,
-        use_conv_bias=False,
-        layer_norm_epsilon=0.01,
-        residual_in_fp32=False,
-        tie_word_embeddings=False,
-    )
-    model = model_of(config, 3)
-    model.save_pretrained(HERE / "options", safe_serialization=True)
+def greedy(model, prompt, count):
+    """Greedy decoding without a cache, and by how much the likeliest token is ahead of the next."""
+    ids, margin = prompt, float("inf")
+    with torch.no_grad():
+        for _ in range(count):
+            logits = model(ids, use_cache=False).logits[:, -1]
+            first, second = logits.topk(2).values[0]
+            margin = min(margin, ((first - second) / logits.abs().max()).item())
+            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
+    return ids[0, prompt.shape[1] :].tolist(), margin
+
+
+def values(name, seed, **config):
+    """A model, and everything that is computed with it."""
+    config = MambaConfig(**config)
+    model = model_of(config, seed)
+    directory = HERE / name
+    model.save_pretrained(directory, safe_serialization=True)
+    weights = {n: p.detach().clone() for n, p in model.named_parameters()}
     model = in_float64(model)
-    generator = torch.Generator().manual_seed(4)
+    generator = torch.Generator().manual_seed(seed + 1)
     rows, length = 3, 17
-    ids = torch.randint(0, 21, (rows, length + 1), generator=generator)
+    ids = torch.randint(0, config.vocab_size, (rows, length + 1), generator=generator)
     loss, logits = loss_of(model, ids)
     loss.backward()
-    gradients = {n: p.grad.flatten().tolist() for n, p in model.named_parameters() if p.numel() < 150}
-    norms = {n: p.grad.norm().item() for n, p in model.named_parameters()}
+    # In f32: rounded once, which is far below what is compared.
+    gradients = {n: p.grad.to(torch.float32) for n, p in model.named_parameters()}
+    save_file(gradients, directory / "gradients.safetensors")
+    prompt = ids[:1, :7]
+    tokens, margin = greedy(model, prompt, 32)
+    assert margin > 1e-3, f"{name}: a choice by {margin}, which rounding could change; take another seed"
     out = {
         "rows": rows,
         "length": length,
         "ids": ids.flatten().tolist(),
         "loss": loss.item(),
-        "last_logits": logits[:, -1].flatten().tolist(),
-        "gradients": gradients,
-        "norms": norms,
+        "logits": logits.flatten().tolist(),
+        "norms": {n: p.grad.norm().item() for n, p in model.named_parameters()},
+        "prompt": prompt[0].tolist(),
+        "greedy": tokens,
     }
-    (HERE / "options.json").write_text(json.dumps(out) + "\n")
+    (directory / "values.json").write_text(json.dumps(out) + "\n")
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    print(name, "loss", loss.item(), "smallest margin", margin)
+    return weights
+
+
+def original():
+    """A tied model, its vocabulary padded, as the paper's code saves it."""
+    weights = values("original", 21, vocab_size=24, hidden_size=16, num_hidden_layers=2, state_size=4)
+    directory = HERE / "original"
+    (directory / "model.safetensors").unlink()
+    state = collections.OrderedDict()
+    for name, value in weights.items():
+        state[name.replace("embeddings", "embedding")] = value
+    state["lm_head.weight"] = state["backbone.embedding.weight"]
+    torch.save(state, directory / "pytorch_model.bin")
+    config = {
+        "d_model": 16,
+        "n_layer": 2,
+        "vocab_size": 21,
+        "ssm_cfg": {"d_state": 4},
+        "rms_norm": True,
+        "residual_in_fp32": True,
+        "fused_add_norm": True,
+        "pad_vocab_size_multiple": 8,
+    }
+    (directory / "config.json").write_text(json.dumps(config) + "\n")
+
+
+def torch_files():
+    """Every way in which torch stores a tensor that a reader must know."""
+    directory = HERE / "torch"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    base = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4) / 8 - 1
+    state = collections.OrderedDict(
+        f32=base,
+        f64=base[0].double(),
+        f16=base[1].half(),
+        bf16=base[:, 0].bfloat16(),
+        i64=torch.arange(-2, 3),
+        parameter=torch.nn.Parameter(base[0, 0].clone()),
+        frozen=torch.nn.Parameter(base[0, 1].clone(), requires_grad=False),
+        slice=base[1, 1:, 1:3],
+        permuted=base.permute(2, 0, 1),
+        shared=base,
+        scalar=torch.tensor(2.5),
+        empty=torch.zeros(0, 3),
+        column=base[:, :1, :1],
+    )
+    expected = {n: {"shape": list(t.shape), "values": t.double().flatten().tolist()} for n, t in state.items()}
+    torch.save(state, directory / "ordered.bin")
+    torch.save(dict(state), directory / "protocol4.bin", pickle_protocol=4)
+    (directory / "expected.json").write_text(json.dumps(expected) + "\n")
+    # What torch adds to the dict of a module: an attribute with versions.
+    torch.save(torch.nn.Linear(2, 3, bias=False).state_dict(), directory / "module.bin")
 
 
 curve()
-options()
+values(
+    "options",
+    3,
+    vocab_size=21,
+    hidden_size=20,
+    num_hidden_layers=2,
+    state_size=5,
+    conv_kernel=3,
+    expand=3,
+    time_step_rank=4,
+    use_bias=True,
+    use_conv_bias=False,
+    layer_norm_epsilon=0.01,
+    residual_in_fp32=False,
+    tie_word_embeddings=False,
+)
+values("biased", 5, vocab_size=30, hidden_size=16, num_hidden_layers=2, state_size=4, use_bias=True)
+values("states", 7, vocab_size=26, hidden_size=12, num_hidden_layers=2, state_size=64, conv_kernel=2)
+values(
+    "odd",
+    9,
+    vocab_size=37,
+    hidden_size=19,
+    num_hidden_layers=3,
+    state_size=7,
+    conv_kernel=5,
+    expand=2,
+    intermediate_size=45,
+    use_conv_bias=False,
+    tie_word_embeddings=False,
+)
+original()
+torch_files()

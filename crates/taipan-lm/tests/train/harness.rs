@@ -78,9 +78,9 @@ impl Run {
 /// Names and contents of the files of a directory.
 pub fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(directory).unwrap();
-    entries
-        .map(|entry| {
-            let path = entry.unwrap().path();
+    let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    paths
+        .map(|path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             (name, std::fs::read(&path).unwrap())
         })

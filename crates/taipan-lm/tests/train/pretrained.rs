@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{Run, files};
+use crate::harness::{Run, files, steps};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::{Safetensors, Stored, write};
-use taipan_lm::{Batch, Config, Mamba, Tokenizer};
+use taipan_lm::{Batch, Config, Conversion, Layout, Mamba, ModelFiles, Tokenizer};
 
 type Tensors = Vec<(String, Tensor)>;
 
@@ -158,31 +158,65 @@ fn other_tensors_are_refused_by_name() {
         let at = find(tensors, "layers.1.mixer.A_log");
         tensors.remove(at);
     });
-    assert_eq!(missing, "DIR: backbone.layers.1.mixer.A_log is missing");
+    assert_eq!(missing, "DIR: 1 tensor is missing: backbone.layers.1.mixer.A_log [32, 4]");
     let reshaped = changed(&|tensors| {
         let at = find(tensors, "layers.0.mixer.conv1d.weight");
         tensors[at].1 = tensors[at].1.reshape(&[32, 4]).unwrap();
     });
     assert_eq!(
         reshaped,
-        "DIR: backbone.layers.0.mixer.conv1d.weight is [32, 4] in f32, expected [32, 1, 4] \
-         in a float"
+        "DIR: 1 tensor is of another shape or type: backbone.layers.0.mixer.conv1d.weight is \
+         [32, 4] in f32, expected [32, 1, 4] in a float"
     );
     let integers = changed(&|tensors| {
         let at = find(tensors, "layers.0.mixer.D");
         tensors[at].1 = tensors[at].1.cast(DType::U32).unwrap();
     });
-    assert_eq!(integers, "DIR: backbone.layers.0.mixer.D is [32] in u32, expected [32] in a float");
+    assert_eq!(
+        integers,
+        "DIR: 1 tensor is of another shape or type: backbone.layers.0.mixer.D is [32] in u32, \
+         expected [32] in a float"
+    );
     let unknown = changed(&|tensors| {
         let extra = tensors[0].1.clone();
         tensors.push(("backbone.layers.2.mixer.D".into(), extra));
     });
-    assert_eq!(unknown, "DIR: backbone.layers.2.mixer.D is not a tensor of the model");
+    assert_eq!(
+        unknown,
+        "DIR: 1 tensor is not of the model: backbone.layers.2.mixer.D [256, 16] in f32"
+    );
     let twice = changed(&|tensors| {
         let extra = tensors[0].1.clone();
         tensors.push(("backbone.embedding.weight".into(), extra));
     });
     assert_eq!(twice, "DIR: backbone.embeddings.weight is there twice");
+}
+
+#[test]
+fn everything_that_is_wrong_is_listed_at_once() {
+    let (run, _) = saved(|_| {});
+    rewrite(run.path(), |tensors| {
+        for (name, tensor) in tensors {
+            match name.replace("layers.1", "layers.0").as_str() {
+                "backbone.layers.0.mixer.D" => name.push_str("_old"),
+                "backbone.norm_f.weight" => *tensor = tensor.reshape(&[4, 4]).unwrap(),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(
+        open(run.path()).unwrap_err(),
+        "DIR: 2 tensors are missing: backbone.layers.0.mixer.D [32], backbone.layers.1.mixer.D \
+         [32]; 2 tensors are not of the model: backbone.layers.0.mixer.D_old [32] in f32, \
+         backbone.layers.1.mixer.D_old [32] in f32; 1 tensor is of another shape or type: \
+         backbone.norm_f.weight is [4, 4] in f32, expected [16] in a float"
+    );
+    let config = Config { num_hidden_layers: 5, ..run.config.clone() };
+    fs::write(run.path().join("config.json"), config.to_json(DType::F32, None)).unwrap();
+    let error = open(run.path()).unwrap_err();
+    assert!(error.starts_with("DIR: 32 tensors are missing: backbone.layers.0.mixer.D [32], "));
+    let listed = "backbone.layers.2.mixer.dt_proj.weight [32, 1], and 24 more; 2 tensors";
+    assert!(error.contains(listed), "{error}");
 }
 
 #[test]
@@ -242,5 +276,150 @@ fn a_directory_without_a_model_is_refused() {
     fs::write(run.path().join("config.json"), r#"{"model_type": "llama"}"#).unwrap();
     assert!(open(run.path()).unwrap_err().starts_with("DIR/config.json: config: model_type is"));
     fs::write(run.path().join("config.json"), r#"{"model_type": "mamba"}"#).unwrap();
-    assert!(open(run.path()).unwrap_err().starts_with("DIR/model.safetensors: "));
+    assert_eq!(
+        open(run.path()).unwrap_err(),
+        "DIR: none of model.safetensors, model.safetensors.index.json, pytorch_model.bin, \
+         pytorch_model.bin.index.json is in it"
+    );
+}
+
+#[test]
+fn a_file_is_opened_with_the_config_beside_it() {
+    let (run, model) = saved(|_| {});
+    let file = run.path().join("model.safetensors");
+    let again = Mamba::from_pretrained(&file, None, &Device::Cpu).unwrap();
+    assert_eq!(loss(&again), loss(&model));
+    fs::rename(&file, run.path().join("weights.safetensors")).unwrap();
+    let renamed = run.path().join("weights.safetensors");
+    let again = Mamba::from_pretrained(renamed, None, &Device::Cpu).unwrap();
+    assert_eq!(loss(&again), loss(&model));
+    assert!(open(run.path()).is_err());
+}
+
+#[test]
+fn a_run_that_is_not_finished_has_its_last_checkpoint() {
+    let run = Run::new();
+    let mut trainer = run.begin();
+    steps(&mut trainer, 1);
+    trainer.save(run.path(), 3).unwrap();
+    steps(&mut trainer, 1);
+    trainer.save(run.path(), 3).unwrap();
+    let files = ModelFiles::open(run.path()).unwrap();
+    assert_eq!(files.directory(), run.checkpoint(2));
+    let model = files.load(DType::F32, &Device::Cpu).unwrap();
+    assert_eq!(loss(&model), loss(trainer.model()));
+}
+
+/// A conversion of a directory into a new one, which is returned.
+fn convert(from: &Path, to: &str, conversion: &Conversion) -> std::path::PathBuf {
+    let out = from.join(to);
+    ModelFiles::open(from).unwrap().convert(&out, conversion).unwrap();
+    out
+}
+
+#[test]
+fn conversions_lead_back_to_the_same_bytes() {
+    for tied in [true, false] {
+        let (run, model) = saved(|config| {
+            config.tie_word_embeddings = tied;
+            config.intermediate_size = Some(37);
+            config.use_bias = true;
+            config.init.time_step_floor = 0.005;
+        });
+        let before = files(run.path());
+        let sharded = Conversion { max_shard_size: Some(5000), ..Conversion::default() };
+        let sharded = convert(run.path(), "sharded", &sharded);
+        let names: Vec<_> = files(&sharded).into_keys().collect();
+        assert!(names.contains(&"model.safetensors.index.json".into()), "{names:?}");
+        let shards = names.iter().filter(|name| name.starts_with("model-0000")).count();
+        assert!(shards > 3 && names.contains(&format!("model-00001-of-0000{shards}.safetensors")));
+        let original = Conversion { layout: Layout::Original, ..Conversion::default() };
+        let original = convert(&sharded, "original", &original);
+        let file = Safetensors::open(&original.join("model.safetensors")).unwrap();
+        assert!(
+            file.view("backbone.embedding.weight").is_ok() && file.view("lm_head.weight").is_ok()
+        );
+        assert_eq!(ModelFiles::open(&original).unwrap().layout(), Layout::Original);
+        assert_eq!(loss(&open(&original).unwrap()), loss(&model));
+        let again = convert(&original, "again", &Conversion::default());
+        assert!(files(&again) == before, "tied: {tied}");
+    }
+}
+
+#[test]
+fn a_conversion_is_what_the_model_is_in_that_dtype() {
+    let (run, _) = saved(|config| config.tie_word_embeddings = false);
+    for (name, dtype) in [("f16", DType::F16), ("bf16", DType::BF16), ("f64", DType::F64)] {
+        let conversion = Conversion { dtype: Some(dtype), ..Conversion::default() };
+        let out = convert(run.path(), name, &conversion);
+        let model = Mamba::from_pretrained(run.path(), Some(dtype), &Device::Cpu).unwrap();
+        let expected = run.path().join(format!("{name}-saved"));
+        model.save_pretrained(&expected, &Tokenizer::bytes()).unwrap();
+        assert!(files(&out) == files(&expected), "{dtype}");
+    }
+    rewrite(run.path(), |tensors| {
+        let head = tensors.iter_mut().find(|(name, _)| name == "lm_head.weight").unwrap();
+        head.1 = head.1.scale(1e7).unwrap();
+    });
+    let conversion = Conversion { dtype: Some(DType::F16), ..Conversion::default() };
+    let out = run.path().join("too large");
+    let error = ModelFiles::open(run.path()).unwrap().convert(&out, &conversion).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "lm_head.weight: a value is beyond the range of f16, or not finite"
+    );
+    assert!(!out.exists() && !run.names().iter().any(|name| name.contains("too large")));
+}
+
+#[test]
+fn a_conversion_replaces_nothing() {
+    let (run, _) = saved(|_| {});
+    let model = ModelFiles::open(run.path()).unwrap();
+    let convert = |out: &Path| {
+        let result = model.convert(out, &Conversion::default());
+        result.map_err(|error| error.to_string().replace(&run.path().display().to_string(), "DIR"))
+    };
+    let before = files(run.path());
+    assert_eq!(
+        convert(run.path()).unwrap_err(),
+        "DIR: not empty, expected a new or empty directory"
+    );
+    assert!(convert(&run.path().join("config.json")).unwrap_err().starts_with("DIR/config.json: "));
+    assert!(files(run.path()) == before);
+    let out = run.path().join("a/b");
+    fs::create_dir_all(&out).unwrap();
+    convert(&out).unwrap();
+    assert!(files(&out) == before);
+    convert(&run.path().join("c/d")).unwrap();
+}
+
+#[test]
+fn a_conversion_keeps_the_tokens_that_end_a_text() {
+    let (run, _) = saved(|_| {});
+    let path = run.path().join("config.json");
+    let json = fs::read_to_string(&path).unwrap();
+    fs::write(&path, json.replace("\"eos_token_id\": 0", "\"eos_token_id\": [7, 9]")).unwrap();
+    fs::remove_file(run.path().join("tokenizer.json")).unwrap();
+    let out = convert(run.path(), "out", &Conversion::default());
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(out.join("config.json")).unwrap()).unwrap();
+    assert_eq!(json["eos_token_id"], serde_json::json!([7, 9]));
+    assert_eq!(json["bos_token_id"], 0);
+    assert!(!out.join("tokenizer.json").exists() && out.join("tokenizer_config.json").exists());
+}
+
+#[test]
+fn values_that_are_not_finite_are_found() {
+    let (run, _) = saved(|_| {});
+    assert!(ModelFiles::open(run.path()).unwrap().verify().is_ok());
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        rewrite(run.path(), |tensors| {
+            let norm = tensors.iter_mut().find(|(name, _)| name.ends_with("norm_f.weight"));
+            let values = [[f64::NAN, f64::NEG_INFINITY, 65504.0, 1e-7].as_slice(), &[0.0; 12]];
+            let values = Tensor::new(&values.concat(), &[16], &Device::Cpu).unwrap();
+            norm.unwrap().1 = values.cast(dtype).unwrap();
+        });
+        let error = ModelFiles::open(run.path()).unwrap().verify().unwrap_err().to_string();
+        assert!(error.ends_with("1 tensor is not finite: backbone.norm_f.weight (2)"), "{error}");
+    }
 }

@@ -1,0 +1,94 @@
+//! Hugging Face's `config.json`.
+
+use serde_json::{Value, json};
+use taipan::DType;
+
+use super::keys::{Keys, invalid};
+use super::{Config, Initialization, TimeStepInit};
+use crate::Result;
+
+/// That of a `MambaConfig`.
+pub(super) fn read(keys: &mut Keys) -> Result<Config> {
+    match keys.raw("model_type") {
+        Some("\"mamba\"") => {}
+        kind => return Err(invalid("model_type", kind.unwrap_or("missing"), "\"mamba\"").into()),
+    }
+    // Two names of one function.
+    keys.expect("hidden_act", &["\"silu\"", "\"swish\""])?;
+    let default = Config::default();
+    let hidden_size = keys.get_or("hidden_size", default.hidden_size)?;
+    // Rounded down, as Python's int.
+    let expanded = keys.get_or("expand", default.expand as f64)? * hidden_size as f64;
+    // The file's own number wins over `expand`, which some tools leave at its default.
+    let inner = keys.get_or("intermediate_size", expanded as usize)?;
+    let (expand, intermediate_size) = Config::inner(hidden_size, inner);
+    let tied = [keys.get("tie_word_embeddings")?, keys.get("tie_embeddings")?];
+    let init = default.init;
+    Ok(Config {
+        vocab_size: keys.get_or("vocab_size", default.vocab_size)?,
+        hidden_size,
+        num_hidden_layers: keys.get_or("num_hidden_layers", default.num_hidden_layers)?,
+        state_size: keys.get_or("state_size", default.state_size)?,
+        conv_kernel: keys.get_or("conv_kernel", default.conv_kernel)?,
+        expand,
+        intermediate_size,
+        time_step_rank: keys.rank("time_step_rank", hidden_size)?,
+        use_bias: keys.get_or("use_bias", default.use_bias)?,
+        use_conv_bias: keys.get_or("use_conv_bias", default.use_conv_bias)?,
+        layer_norm_epsilon: keys.get_or("layer_norm_epsilon", default.layer_norm_epsilon)?,
+        residual_in_fp32: keys.get_or("residual_in_fp32", default.residual_in_fp32)?,
+        tie_word_embeddings: tied[0].or(tied[1]).unwrap_or(default.tie_word_embeddings),
+        init: Initialization {
+            time_step_min: keys.get_or("time_step_min", init.time_step_min)?,
+            time_step_max: keys.get_or("time_step_max", init.time_step_max)?,
+            time_step_floor: keys.get_or("time_step_floor", init.time_step_floor)?,
+            time_step_scale: keys.get_or("time_step_scale", init.time_step_scale)?,
+            time_step_init_scheme: TimeStepInit::read(keys, "time_step_init_scheme")?,
+            initializer_range: keys.get_or("initializer_range", 0.1)?,
+        },
+    })
+}
+
+pub(super) fn write(config: &Config, dtype: DType, eos_token_id: Option<u32>) -> Value {
+    let dtype = match dtype {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F64 => "float64",
+        _ => "float32",
+    };
+    json!({
+        "architectures": ["MambaForCausalLM"],
+        "bos_token_id": eos_token_id,
+        "conv_kernel": config.conv_kernel,
+        // Newer versions of the library read this key, older ones `torch_dtype`.
+        "dtype": dtype,
+        "eos_token_id": eos_token_id,
+        "expand": config.expand,
+        "hidden_act": "silu",
+        "hidden_size": config.hidden_size,
+        "initializer_range": config.init.initializer_range,
+        "intermediate_size": config.inner_size(),
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "model_type": "mamba",
+        "num_hidden_layers": config.num_hidden_layers,
+        "pad_token_id": eos_token_id,
+        // It was, at initialisation. But asked for here, the library (5.22) scales what it has
+        // loaded.
+        "rescale_prenorm_residual": false,
+        "residual_in_fp32": config.residual_in_fp32,
+        "state_size": config.state_size,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "time_step_floor": config.init.time_step_floor,
+        "time_step_init_scheme": config.init.time_step_init_scheme.name(),
+        "time_step_max": config.init.time_step_max,
+        "time_step_min": config.init.time_step_min,
+        "time_step_rank": config.time_step_rank,
+        "time_step_scale": config.init.time_step_scale,
+        "torch_dtype": dtype,
+        "use_bias": config.use_bias,
+        "use_cache": true,
+        "use_conv_bias": config.use_conv_bias,
+        "use_mambapy": false,
+        "vocab_size": config.vocab_size,
+    })
+}

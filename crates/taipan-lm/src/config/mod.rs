@@ -1,0 +1,299 @@
+//! The shape of a model, and the `config.json` files that describe it.
+
+mod hugging_face;
+mod keys;
+mod original;
+mod tensors;
+
+use taipan::{DType, Scan};
+
+use self::keys::{Keys, invalid, quote_non_finite};
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use self::tensors::{EMBEDDINGS, HEAD};
+pub use self::tensors::{Layout, TensorSpec};
+use crate::{Error, InvalidValue};
+
+/// Its name in errors.
+const OWNER: &str = "config";
+
+/// The hyper-parameters of a Mamba model, with the names of Hugging Face's `MambaConfig`, and its
+/// defaults but for new weights.
+///
+/// ```
+/// use taipan_lm::Config;
+///
+/// let json = r#"{"model_type": "mamba", "hidden_size": 768, "num_hidden_layers": 24}"#;
+/// let config = Config::from_json(json)?;
+/// assert_eq!(config.inner_size(), 1536);
+/// assert_eq!(config.parameters(), 129_135_360); // mamba-130m
+///
+/// let original = r#"{"d_model": 768, "n_layer": 24, "vocab_size": 50277, "ssm_cfg": {}}"#;
+/// let original = Config::from_json(original)?;
+/// assert_eq!((original.vocab_size, original.parameters()), (50280, 129_135_360));
+/// # Ok::<(), taipan_lm::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Rows of the embedding.
+    pub vocab_size: usize,
+    /// Width of the residual stream, the paper's `D` outside the block.
+    pub hidden_size: usize,
+    /// How many blocks.
+    pub num_hidden_layers: usize,
+    /// State per channel, the paper's `N`.
+    pub state_size: usize,
+    /// Kernel size of the causal convolution.
+    pub conv_kernel: usize,
+    /// Channels inside a block per channel of the residual stream, the paper's `E`.
+    pub expand: usize,
+    /// Channels inside a block, if they are not `expand·hidden_size`: see
+    /// [`inner_size`](Config::inner_size).
+    pub intermediate_size: Option<usize>,
+    /// Rank of the projection that Δ comes from.
+    pub time_step_rank: usize,
+    /// Whether the projections into and out of a block have a bias.
+    pub use_bias: bool,
+    /// Whether the convolution has a bias.
+    pub use_conv_bias: bool,
+    /// What RMSNorm adds to the mean square.
+    pub layer_norm_epsilon: f64,
+    /// Whether the residual stream stays in f32 when the weights are smaller.
+    pub residual_in_fp32: bool,
+    /// Whether the head is the embedding, transposed.
+    pub tie_word_embeddings: bool,
+    /// How new weights are drawn.
+    pub init: Initialization,
+}
+
+/// How the weights of a new model are drawn, as far as it can be chosen: `Δ = softplus(W·dt + b)`
+/// at the start. A model that is loaded does not use it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Initialization {
+    /// Softplus of the bias of Δ is log-uniform between this and `time_step_max`,
+    pub time_step_min: f64,
+    /// and
+    pub time_step_max: f64,
+    /// at least this.
+    pub time_step_floor: f64,
+    /// Times `time_step_rank^-½`, the magnitude of the weights of Δ.
+    pub time_step_scale: f64,
+    /// How the weights of Δ are drawn.
+    pub time_step_init_scheme: TimeStepInit,
+    /// The standard deviation of the embedding, and of an untied head. 0.02 as in the paper's code,
+    /// where Hugging Face's default is 0.1.
+    pub initializer_range: f64,
+}
+
+/// The weights of Δ in a new model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeStepInit {
+    /// Uniform between minus and plus the magnitude.
+    Random,
+    /// All of the magnitude.
+    Constant,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            vocab_size: 50280,
+            hidden_size: 768,
+            num_hidden_layers: 32,
+            state_size: 16,
+            conv_kernel: 4,
+            expand: 2,
+            intermediate_size: None,
+            time_step_rank: 48,
+            use_bias: false,
+            use_conv_bias: true,
+            layer_norm_epsilon: 1e-5,
+            residual_in_fp32: true,
+            tie_word_embeddings: true,
+            init: Initialization::default(),
+        }
+    }
+}
+
+impl Default for Initialization {
+    fn default() -> Self {
+        Initialization {
+            time_step_min: 1e-3,
+            time_step_max: 0.1,
+            time_step_floor: 1e-4,
+            time_step_scale: 1.0,
+            time_step_init_scheme: TimeStepInit::Random,
+            initializer_range: 0.02,
+        }
+    }
+}
+
+impl Initialization {
+    /// An error unless weights can be drawn so.
+    pub fn check(&self) -> Result<(), InvalidValue> {
+        let (least, most) = (f64::MIN_POSITIVE, 1e3);
+        for (name, value, range) in [
+            ("time_step_min", self.time_step_min, least..=most),
+            ("time_step_max", self.time_step_max, self.time_step_min..=most),
+            ("time_step_floor", self.time_step_floor, least..=most),
+            ("time_step_scale", self.time_step_scale, 0.0..=most),
+            ("initializer_range", self.initializer_range, 0.0..=most),
+        ] {
+            InvalidValue::check(OWNER, name, value, range)?;
+        }
+        Ok(())
+    }
+}
+
+impl TimeStepInit {
+    /// As files call it.
+    fn name(self) -> &'static str {
+        match self {
+            TimeStepInit::Random => "random",
+            TimeStepInit::Constant => "constant",
+        }
+    }
+
+    fn read(keys: &mut Keys, key: &'static str) -> crate::Result<TimeStepInit> {
+        match keys.raw(key) {
+            None | Some("\"random\"") => Ok(TimeStepInit::Random),
+            Some("\"constant\"") => Ok(TimeStepInit::Constant),
+            Some(found) => Err(invalid(key, found, "\"random\" or \"constant\"").into()),
+        }
+    }
+}
+
+impl Config {
+    /// Read a `config.json`, Hugging Face's or the original code's, which has no `model_type` but
+    /// `d_model`. Keys that are not known are accepted at its top level. A model of another kind is
+    /// refused, and so is every value that would change what is computed and is not supported.
+    pub fn from_json(text: &str) -> crate::Result<Config> {
+        Ok(Config::read(text)?.0)
+    }
+
+    /// The config of a JSON text, and whose it is.
+    pub(crate) fn read(text: &str) -> crate::Result<(Config, Layout)> {
+        let text = quote_non_finite(text);
+        let mut keys = Keys::parse(&text)?;
+        let layout = match !keys.contains("model_type") && keys.contains("d_model") {
+            true => Layout::Original,
+            false => Layout::HuggingFace,
+        };
+        let config = match layout {
+            Layout::HuggingFace => hugging_face::read(&mut keys)?,
+            Layout::Original => original::read(&mut keys)?,
+        };
+        config.check()?;
+        Ok((config, layout))
+    }
+
+    /// `expand` and `intermediate_size` of a model with this width and this many inner channels.
+    fn inner(hidden_size: usize, inner: usize) -> (usize, Option<usize>) {
+        let width = hidden_size.max(1);
+        match inner.is_multiple_of(width) {
+            true => (inner / width, None),
+            false => ((inner / width).max(1), Some(inner)),
+        }
+    }
+
+    /// [`Config::from_json`] of a file.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn from_file(path: impl AsRef<std::path::Path>) -> crate::Result<Config> {
+        let path = path.as_ref();
+        let text = read_text(path)?;
+        Config::from_json(&text).map_err(|error| Error::invalid(path.display(), error))
+    }
+
+    /// An error unless such a model can be computed.
+    ///
+    /// ```
+    /// use taipan_lm::Config;
+    ///
+    /// let config = Config { state_size: 300, ..Config::default() };
+    /// assert_eq!(
+    ///     config.check().unwrap_err().to_string(),
+    ///     "config: state_size is 300, expected 1 to 256"
+    /// );
+    /// ```
+    pub fn check(&self) -> Result<(), InvalidValue> {
+        // So that the number of parameters, a product of three, does not overflow.
+        let largest = 1 << 18;
+        let width = self.hidden_size.max(1);
+        let inner = match self.intermediate_size {
+            Some(inner) => ("intermediate_size", inner, largest),
+            None => ("expand", self.expand, largest / width),
+        };
+        let channels = self.intermediate_size.unwrap_or(self.expand.saturating_mul(width));
+        for (name, size, most) in [
+            ("vocab_size", self.vocab_size, largest),
+            ("hidden_size", self.hidden_size, largest),
+            ("num_hidden_layers", self.num_hidden_layers, largest),
+            ("state_size", self.state_size, Scan::MAX_STATES),
+            // Beyond it some GPU drivers end the loops of a kernel early.
+            ("conv_kernel", self.conv_kernel, 1 << 13),
+            inner,
+            ("time_step_rank", self.time_step_rank, channels),
+        ] {
+            InvalidValue::check(OWNER, name, size, 1..=most)?;
+        }
+        // Beyond it hardly anything is left of what is normed, and of its gradient.
+        InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
+    }
+
+    /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`;
+    /// `eos_token_id` is the token between documents, if there is one.
+    ///
+    /// ```
+    /// use taipan::DType;
+    /// use taipan_lm::Config;
+    ///
+    /// let config = Config { hidden_size: 64, time_step_rank: 4, ..Config::default() };
+    /// assert_eq!(Config::from_json(&config.to_json(DType::F32, Some(0)))?, config);
+    /// # Ok::<(), taipan_lm::Error>(())
+    /// ```
+    pub fn to_json(&self, dtype: DType, eos_token_id: Option<u32>) -> String {
+        format!("{:#}\n", hugging_face::write(self, dtype, eos_token_id))
+    }
+
+    /// [`Config::to_json`], to be changed.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn to_json_value(
+        &self,
+        dtype: DType,
+        eos_token_id: Option<u32>,
+    ) -> serde_json::Value {
+        hugging_face::write(self, dtype, eos_token_id)
+    }
+
+    /// The ids of tokens that begin, end and pad texts, as far as a `config.json` has them: a
+    /// number or a list of numbers each.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn token_ids(text: &str) -> Vec<(&'static str, serde_json::Value)> {
+        let text = quote_non_finite(text);
+        let Ok(mut keys) = Keys::parse(&text) else { return Vec::new() };
+        let names = ["bos_token_id", "eos_token_id", "pad_token_id"];
+        let found = names.map(|name| Some((name, serde_json::from_str(keys.raw(name)?).ok()?)));
+        found.into_iter().flatten().collect()
+    }
+
+    /// The `config.json` of the original code, which has no key for `layer_norm_epsilon`: it is
+    /// always 1e-5.
+    pub fn to_original_json(&self) -> crate::Result<String> {
+        Ok(format!("{:#}\n", original::write(self)?))
+    }
+
+    /// Channels inside a block, the paper's `D` of the scan.
+    pub fn inner_size(&self) -> usize {
+        self.intermediate_size.unwrap_or(self.expand * self.hidden_size)
+    }
+}
+
+/// The text of a file. What is not a file, as a pipe that nobody writes to, is an error.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn read_text(path: &std::path::Path) -> crate::Result<String> {
+    let is_file = std::fs::metadata(path).map_err(Error::io(path))?.is_file();
+    crate::error::ensure!(is_file, path.display(), "not a file");
+    std::fs::read_to_string(path).map_err(Error::io(path))
+}
+
+#[cfg(test)]
+mod tests;

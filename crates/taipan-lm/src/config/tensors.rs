@@ -1,0 +1,111 @@
+//! The tensors of a model's files: names, shapes and roles.
+
+use super::Config;
+use crate::Role;
+
+/// Whose names and `config.json` a model's files have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Hugging Face's transformers.
+    #[default]
+    HuggingFace,
+    /// The paper's code, `state-spaces/mamba`.
+    Original,
+}
+
+/// A tensor of a model's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Its name in Hugging Face's layout; see [`Layout::name`].
+    pub name: String,
+    /// Its shape in the file.
+    pub shape: Vec<usize>,
+    /// What it is to the model, which determines its [dtype](Role::dtype).
+    pub role: Role,
+}
+
+/// Tensors that are not in a layer, in Hugging Face's layout.
+pub(crate) const EMBEDDINGS: &str = "backbone.embeddings.weight";
+pub(crate) const HEAD: &str = "lm_head.weight";
+
+impl Layout {
+    /// What files of this layout call a tensor that has this name in Hugging Face's.
+    ///
+    /// ```
+    /// use taipan_lm::Layout;
+    ///
+    /// let name = Layout::Original.name("backbone.embeddings.weight");
+    /// assert_eq!(name, "backbone.embedding.weight");
+    /// ```
+    pub fn name(self, name: &str) -> &str {
+        match self {
+            Layout::Original if name == EMBEDDINGS => "backbone.embedding.weight",
+            _ => name,
+        }
+    }
+}
+
+impl Config {
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        let count = |tensors: Vec<TensorSpec>| -> usize {
+            tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+        };
+        count(self.outer_tensors()) + self.num_hidden_layers * count(self.layer_tensors(0))
+    }
+
+    /// The tensors of the model's files, layer by layer.
+    ///
+    /// ```
+    /// let tensors = taipan_lm::Config::default().tensors();
+    /// assert_eq!(tensors.len(), 32 * 10 + 2);
+    /// assert_eq!(tensors[2].name, "backbone.layers.0.mixer.in_proj.weight");
+    /// assert_eq!(tensors[2].shape, [3072, 768]);
+    /// ```
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let mut outer = self.outer_tensors().into_iter();
+        let embeddings = outer.next();
+        let layers = (0..self.num_hidden_layers).flat_map(|i| self.layer_tensors(i));
+        embeddings.into_iter().chain(layers).chain(outer).collect()
+    }
+
+    /// Those outside of the layers, the embedding first.
+    fn outer_tensors(&self) -> Vec<TensorSpec> {
+        let (v, d) = (self.vocab_size, self.hidden_size);
+        let table = |name: &str| TensorSpec::new(name, &[v, d], Role::Matrix);
+        let norm = TensorSpec::new("backbone.norm_f.weight", &[d], Role::Vector);
+        let head = (!self.tie_word_embeddings).then(|| table(HEAD));
+        [table(EMBEDDINGS), norm].into_iter().chain(head).collect()
+    }
+
+    fn layer_tensors(&self, index: usize) -> Vec<TensorSpec> {
+        let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
+        let (k, r) = (self.conv_kernel, self.time_step_rank);
+        let (matrix, vector, recurrence) = (Role::Matrix, Role::Vector, Role::Recurrence);
+        let all: [(&str, &[usize], Role, bool); 12] = [
+            ("norm.weight", &[d], vector, true),
+            ("mixer.in_proj.weight", &[2 * inner, d], matrix, true),
+            ("mixer.in_proj.bias", &[2 * inner], vector, self.use_bias),
+            ("mixer.conv1d.weight", &[inner, 1, k], matrix, true),
+            ("mixer.conv1d.bias", &[inner], vector, self.use_conv_bias),
+            ("mixer.x_proj.weight", &[r + 2 * n, inner], matrix, true),
+            ("mixer.dt_proj.weight", &[inner, r], matrix, true),
+            ("mixer.dt_proj.bias", &[inner], recurrence, true),
+            ("mixer.A_log", &[inner, n], recurrence, true),
+            ("mixer.D", &[inner], recurrence, true),
+            ("mixer.out_proj.weight", &[d, inner], matrix, true),
+            ("mixer.out_proj.bias", &[d], vector, self.use_bias),
+        ];
+        let used = all.into_iter().filter(|(.., used)| *used);
+        used.map(|(name, shape, role, _)| {
+            TensorSpec::new(&format!("backbone.layers.{index}.{name}"), shape, role)
+        })
+        .collect()
+    }
+}
+
+impl TensorSpec {
+    fn new(name: &str, shape: &[usize], role: Role) -> TensorSpec {
+        TensorSpec { name: name.into(), shape: shape.to_vec(), role }
+    }
+}

@@ -1,0 +1,224 @@
+//! `config.json` files, read and written.
+
+use super::*;
+
+#[test]
+fn defaults_are_those_of_hugging_face() {
+    let config = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
+    assert_eq!((config.hidden_size, config.num_hidden_layers), (768, 32));
+    assert_eq!((config.time_step_rank, config.inner_size()), (48, 1536));
+    assert!(config.tie_word_embeddings && config.use_conv_bias && !config.use_bias);
+}
+
+#[test]
+fn what_tools_write_is_read() {
+    let json = r#"{"model_type": "mamba", "hidden_size": 40, "expand": 2,
+        "intermediate_size": 120, "time_step_rank": "auto", "time_step_limit": [0.0, Infinity],
+        "comment": "a \"NaN\" in a string", "tie_embeddings": false}"#;
+    let config = Config::from_json(json).unwrap();
+    assert_eq!(config.expand, 3, "intermediate_size wins over expand");
+    assert_eq!(config.time_step_rank, 3, "ceil(40 / 16)");
+    assert!(!config.tie_word_embeddings);
+}
+
+#[test]
+fn any_number_of_inner_channels_is_read() {
+    let read = |keys: &str| {
+        let json = format!(r#"{{"model_type": "mamba", "hidden_size": 20, {keys}}}"#);
+        let config = Config::from_json(&json).unwrap();
+        assert_eq!(Config::from_json(&config.to_json(DType::F32, None)).unwrap(), config);
+        (config.inner_size(), config.expand, config.intermediate_size)
+    };
+    assert_eq!(read(r#""expand": 2, "intermediate_size": 50"#), (50, 2, Some(50)));
+    assert_eq!(read(r#""expand": 3, "intermediate_size": 7"#), (7, 1, Some(7)));
+    assert_eq!(read(r#""expand": 3, "intermediate_size": 40"#), (40, 2, None));
+    assert_eq!(read(r#""expand": 2.5"#), (50, 2, Some(50)));
+    assert_eq!(read(r#""expand": 3, "intermediate_size": null"#), (60, 3, None));
+}
+
+#[test]
+fn settings_of_new_weights_are_read_and_written() {
+    let json = r#"{"model_type": "mamba", "time_step_min": 0.01, "time_step_max": 0.2,
+        "time_step_floor": 0.02, "time_step_scale": 0.5, "initializer_range": 0.3,
+        "time_step_init_scheme": "constant"}"#;
+    let init = Config::from_json(json).unwrap().init;
+    let expected = Initialization {
+        time_step_min: 0.01,
+        time_step_max: 0.2,
+        time_step_floor: 0.02,
+        time_step_scale: 0.5,
+        time_step_init_scheme: TimeStepInit::Constant,
+        initializer_range: 0.3,
+    };
+    assert_eq!(init, expected);
+    assert!(init.check().is_ok());
+    let wrong = Initialization { time_step_max: 0.001, ..init };
+    let error = wrong.check().unwrap_err().to_string();
+    assert_eq!(error, "config: time_step_max is 0.001, expected 0.01 to 1000");
+    assert!(Initialization { time_step_min: 0.0, ..init }.check().is_err());
+    let plain = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap().init;
+    assert_eq!(plain.initializer_range, 0.1, "transformers' default");
+}
+
+#[test]
+fn original_files_are_read() {
+    let json = r#"{"d_model": 40, "n_layer": 3, "vocab_size": 50277, "rms_norm": true,
+        "ssm_cfg": {"layer": "Mamba1", "d_state": 8, "d_conv": 3, "expand": 1.5, "dt_rank": 5,
+        "dt_min": 0.01, "dt_max": 0.2, "dt_init": "constant", "dt_scale": 2,
+        "dt_init_floor": 0.001, "conv_bias": false, "bias": true, "use_fast_path": false},
+        "residual_in_fp32": false, "fused_add_norm": false, "pad_vocab_size_multiple": 16,
+        "tie_embeddings": false, "d_intermediate": 0, "attn_layer_idx": [], "attn_cfg": {},
+        "unknown": NaN}"#;
+    let config = Config::from_json(json).unwrap();
+    let expected = Config {
+        vocab_size: 50288,
+        hidden_size: 40,
+        num_hidden_layers: 3,
+        state_size: 8,
+        conv_kernel: 3,
+        expand: 1,
+        intermediate_size: Some(60),
+        time_step_rank: 5,
+        use_bias: true,
+        use_conv_bias: false,
+        layer_norm_epsilon: 1e-5,
+        residual_in_fp32: false,
+        tie_word_embeddings: false,
+        init: Initialization {
+            time_step_min: 0.01,
+            time_step_max: 0.2,
+            time_step_floor: 0.001,
+            time_step_scale: 2.0,
+            time_step_init_scheme: TimeStepInit::Constant,
+            initializer_range: 0.02,
+        },
+    };
+    assert_eq!(config, expected);
+    assert_eq!(Config::from_json(&config.to_original_json().unwrap()).unwrap(), config);
+    let plain = Config::from_json(r#"{"d_model": 768}"#).unwrap();
+    let published = Config { num_hidden_layers: 64, ..Config::default() };
+    assert_eq!(plain, published, "the defaults of the original code");
+    assert_eq!(Config::from_json(&plain.to_original_json().unwrap()).unwrap(), plain);
+    let error = Config { layer_norm_epsilon: 1e-6, ..plain }.to_original_json().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "config: layer_norm_epsilon is 0.000001, expected 1e-5, as always in the original code"
+    );
+}
+
+#[test]
+fn inner_channels_survive_the_original_product() {
+    for hidden_size in [3, 7, 20, 768, 1000] {
+        for intermediate_size in (1..300).chain([1535, 1537]) {
+            let (expand, intermediate_size) = Config::inner(hidden_size, intermediate_size);
+            let config = Config {
+                hidden_size,
+                expand,
+                intermediate_size,
+                time_step_rank: 1,
+                ..Config::default()
+            };
+            let again = Config::from_json(&config.to_original_json().unwrap()).unwrap();
+            assert_eq!(again, config);
+        }
+    }
+}
+
+#[test]
+fn originals_of_another_kind_are_refused() {
+    for (keys, expected) in [
+        (r#""rms_norm": false"#, "rms_norm is false, expected true"),
+        (r#""d_intermediate": 512"#, "d_intermediate is 512, expected 0"),
+        (r#""attn_layer_idx": [3]"#, "attn_layer_idx is [3], expected []"),
+        (r#""ssm_cfg": {"layer": "Mamba2"}"#, "ssm_cfg.layer is \"Mamba2\", expected \"Mamba1\""),
+        (r#""ssm_cfg": {"d_sate": 8}"#, "ssm_cfg has d_sate, which is not known"),
+        (r#""ssm_cfg": {"d_state": NaN}"#, "d_state is \"NaN\", expected a whole number"),
+        (r#""ssm_cfg": 3"#, "ssm_cfg is 3, expected an object"),
+        (
+            r#""ssm_cfg": {"dt_rank": "all"}"#,
+            "dt_rank is \"all\", expected a whole number or \"auto\"",
+        ),
+        (
+            r#""ssm_cfg": {"dt_init": "zero"}"#,
+            "dt_init is \"zero\", expected \"random\" or \"constant\"",
+        ),
+        (r#""pad_vocab_size_multiple": 0"#, "pad_vocab_size_multiple is 0, expected 1 to 262144"),
+        (r#""vocab_size": -1"#, "vocab_size is -1, expected a whole number"),
+    ] {
+        let json = format!(r#"{{"d_model": 768, {keys}}}"#);
+        let error = Config::from_json(&json).unwrap_err().to_string();
+        assert_eq!(error, format!("config: {expected}"));
+    }
+}
+
+#[test]
+fn tensors_add_up_to_the_published_number() {
+    let config = Config { num_hidden_layers: 24, ..Config::default() };
+    let count = |tensor: &TensorSpec| tensor.shape.iter().product::<usize>();
+    assert_eq!(config.tensors().iter().map(count).sum::<usize>(), 129_135_360);
+    assert_eq!(config.tensors().len(), 2 + 24 * 10);
+}
+
+#[test]
+fn the_largest_model_can_be_counted() {
+    let json = r#"{"model_type": "mamba", "hidden_size": 262144, "num_hidden_layers": 262144,
+        "expand": 1, "state_size": 256, "conv_kernel": 8192, "vocab_size": 262144,
+        "time_step_rank": 262144, "tie_embeddings": true, "tie_word_embeddings": false}"#;
+    let config = Config::from_json(json).unwrap();
+    assert!(config.parameters() > 1 << 53 && !config.tie_word_embeddings);
+}
+
+#[test]
+fn biases_and_an_untied_head_count() {
+    let plain = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
+    let biased = Config { use_bias: true, ..plain.clone() };
+    let untied = Config { tie_word_embeddings: false, ..plain.clone() };
+    assert_eq!(biased.parameters() - plain.parameters(), 32 * (2 * 1536 + 768));
+    assert_eq!(untied.parameters() - plain.parameters(), 50280 * 768);
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let changes: [fn(&mut Config); 5] = [
+        |c| (c.layer_norm_epsilon, c.tie_word_embeddings) = (0.1 + 0.2, false),
+        |c| (c.use_bias, c.use_conv_bias, c.residual_in_fp32) = (true, false, false),
+        |c| (c.expand, c.time_step_rank, c.state_size, c.conv_kernel) = (3, 5, 7, 2),
+        |c| (c.init.time_step_scale, c.init.time_step_floor) = (0.1, 1.0 / 3.0),
+        |c| (c.vocab_size, c.hidden_size, c.num_hidden_layers, c.time_step_rank) = (9, 8, 1, 1),
+    ];
+    for change in changes {
+        let mut config = Config::default();
+        change(&mut config);
+        let json = config.to_json(DType::BF16, None);
+        assert!(json.contains("\"rescale_prenorm_residual\": false"), "see there");
+        assert_eq!(Config::from_json(&json).unwrap(), config);
+    }
+}
+
+#[test]
+fn invalid_values_are_refused() {
+    let error = |json: &str| Config::from_json(json).unwrap_err().to_string();
+    for (key, value, expected) in [
+        ("hidden_size", "0", "1 to 262144"),
+        ("intermediate_size", "262145", "1 to 262144"),
+        ("intermediate_size", "\"NaN\"", "a whole number"),
+        ("expand", "\"Infinity\"", "a number"),
+        ("tie_word_embeddings", "1", "true or false"),
+        ("time_step_rank", r#""big""#, "a whole number or \"auto\""),
+        ("time_step_init_scheme", "3", "\"random\" or \"constant\""),
+        ("state_size", "257", "1 to 256"),
+    ] {
+        let found = error(&format!(r#"{{"model_type": "mamba", "{key}": {value}}}"#));
+        assert_eq!(found, format!("config: {key} is {value}, expected {expected}"));
+    }
+    let mamba2 = "config: model_type is \"mamba2\", expected \"mamba\"";
+    assert_eq!(error(r#"{"model_type": "mamba2"}"#), mamba2);
+    assert_eq!(error("{}"), mamba2.replace("\"mamba2\"", "missing"));
+    let relu = error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#);
+    assert_eq!(relu, "config: hidden_act is \"relu\", expected \"silu\"");
+    for epsilon in ["1e300", "-1e-5", "NaN", "-Infinity", "Infinity"] {
+        let json = format!(r#"{{"model_type": "mamba", "layer_norm_epsilon": {epsilon}}}"#);
+        assert!(Config::from_json(&json).is_err(), "{epsilon}");
+    }
+    assert!(error("{").starts_with("config: EOF while parsing"));
+}

@@ -1,0 +1,68 @@
+//! The readers of files from elsewhere, each as a function of bytes that must end without a panic,
+//! whatever the bytes. The tests and the fuzz targets (`fuzz/`) run the same ones.
+
+use taipan::DType;
+use taipan_lm::safetensors::Safetensors;
+use taipan_lm::torch::TorchFile;
+use taipan_lm::{CheckpointInfo, Config, Tokenizer};
+
+/// A reader.
+pub type Target = fn(&[u8]);
+
+/// By name, which is that of the fuzz target and of its corpus.
+pub const TARGETS: [(&str, Target); 5] = [
+    ("safetensors", safetensors),
+    ("torch", torch),
+    ("config", config),
+    ("tokenizer", tokenizer),
+    ("trainer_json", trainer_json),
+    // The reader of states belongs here.
+];
+
+/// A file that is accepted can be read.
+fn safetensors(bytes: &[u8]) {
+    if let Ok(file) = Safetensors::parse("file", bytes) {
+        for name in file.names() {
+            file.view(name).unwrap().tensor().unwrap();
+        }
+    }
+}
+
+fn torch(bytes: &[u8]) {
+    if let Ok(file) = TorchFile::parse("file", bytes) {
+        // Many tensors may have the same bytes.
+        for name in file.names().take(20) {
+            // A tensor without elements may have a size that overflows with others.
+            let (count, tensor) = (file.spec(name).unwrap().1, file.view(name).unwrap().tensor());
+            assert!(tensor.is_ok() || count.contains(&0));
+        }
+        let _ = file.verify();
+    }
+}
+
+/// A config that is accepted is the same when it is written and read.
+fn config(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(config) = Config::from_json(text) {
+        config.parameters();
+        assert_eq!(Config::from_json(&config.to_json(DType::F32, None)).unwrap(), config);
+        if let Ok(original) = config.to_original_json() {
+            let mut expected = config;
+            expected.init.initializer_range = 0.02;
+            assert_eq!(Config::from_json(&original).unwrap(), expected);
+        }
+    }
+}
+
+fn tokenizer(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Ok(tokenizer) = Tokenizer::from_json(text) else { return };
+    if let Ok(ids) = tokenizer.encode("the cat, né 12") {
+        let _ = tokenizer.decode(&ids);
+    }
+}
+
+fn trainer_json(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let _ = CheckpointInfo::from_json(text);
+}

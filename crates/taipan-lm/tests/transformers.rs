@@ -1,0 +1,113 @@
+//! Models of transformers here, and ours there, with the same logits. Needs Python with torch and
+//! transformers, `TAIPAN_PYTHON` or `python3`; without it the test says so and passes, and the
+//! values of `golden.rs` are what is left.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use taipan::{DType, Device, Tensor};
+use taipan_lm::{Config, Conversion, Layout, Mamba, ModelFiles, Tokenizer};
+
+/// Of each sequence, the logits of its last token are compared.
+const SEQUENCES: [[u32; 12]; 2] =
+    [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5]];
+
+fn python() -> Option<PathBuf> {
+    let python = std::env::var_os("TAIPAN_PYTHON").map_or("python3".into(), PathBuf::from);
+    let check = Command::new(&python).args(["-c", "import torch, transformers"]).output();
+    check.is_ok_and(|output| output.status.success()).then_some(python)
+}
+
+/// Run `with_transformers.py`; what it prints last is the logits by directory.
+fn logits_there(python: &Path, command: &str, directories: &[PathBuf]) -> Value {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/with_transformers.py");
+    let output = Command::new(python)
+        .arg(script)
+        .args([command, &serde_json::to_string(&SEQUENCES).unwrap()])
+        .args(directories)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn logits_here(model: &Mamba) -> Vec<f64> {
+    let ids = Tensor::new(SEQUENCES.as_flattened(), &[2, 12], model.device()).unwrap();
+    let logits = model.next(&ids, None).unwrap().0;
+    logits.cast(DType::F64).unwrap().read_blocking().unwrap()
+}
+
+fn assert_close(found: &[f64], expected: &Value, what: &Path) {
+    let expected: Vec<f64> = serde_json::from_value(expected.clone()).unwrap();
+    assert_eq!(found.len(), expected.len(), "{}", what.display());
+    let scale = expected.iter().fold(0f64, |most, x| most.max(x.abs()));
+    for (found, expected) in found.iter().zip(&expected) {
+        let error = (found - expected).abs() / scale;
+        assert!(error < 2e-5, "{}: {found}, expected {expected}", what.display());
+    }
+}
+
+#[test]
+fn models_are_the_same_on_both_sides() {
+    let Some(python) = python() else {
+        eprintln!("skipped: no Python with torch and transformers; TAIPAN_PYTHON names another");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+
+    // Theirs, saved in every way, are read.
+    let theirs =
+        ["hf", "sharded", "untied", "bin", "bin-sharded", "original", "original-half"].map(at);
+    let expected = logits_there(&python, "make", &theirs);
+    for path in &theirs {
+        let model = Mamba::from_pretrained(path, Some(DType::F32), &Device::Cpu).unwrap();
+        assert_close(&logits_here(&model), &expected[path.to_str().unwrap()], path);
+    }
+
+    // Ours, saved and converted, are read there.
+    let plain = Config {
+        vocab_size: 256,
+        hidden_size: 24,
+        num_hidden_layers: 2,
+        time_step_rank: 3,
+        ..Config::default()
+    };
+    let odd = Config {
+        intermediate_size: Some(41),
+        use_bias: true,
+        use_conv_bias: false,
+        tie_word_embeddings: false,
+        state_size: 7,
+        ..plain.clone()
+    };
+    let (mut ours, mut found) = (Vec::new(), Vec::new());
+    for (name, config) in [("plain", &plain), ("odd", &odd)] {
+        let model = Mamba::new(config, DType::F32, 3, &Device::Cpu).unwrap();
+        let saved = at(name);
+        model.save_pretrained(&saved, &Tokenizer::bytes()).unwrap();
+        let files = ModelFiles::open(&saved).unwrap();
+        let conversions = [
+            ("shards", Conversion { max_shard_size: Some(9000), ..Conversion::default() }),
+            ("original", Conversion { layout: Layout::Original, ..Conversion::default() }),
+            ("bf16", Conversion { dtype: Some(DType::BF16), ..Conversion::default() }),
+        ];
+        ours.push(saved.clone());
+        for (how, conversion) in conversions {
+            let out = at(&format!("{name}-{how}"));
+            files.convert(&out, &conversion).unwrap();
+            ours.push(out);
+        }
+    }
+    for path in &ours {
+        // Rounded to bf16, and computed in f32 on both sides.
+        let model = Mamba::from_pretrained(path, Some(DType::F32), &Device::Cpu).unwrap();
+        found.push(logits_here(&model));
+    }
+    let expected = logits_there(&python, "read", &ours);
+    for (path, found) in ours.iter().zip(&found) {
+        assert_close(found, &expected[path.to_str().unwrap()], path);
+    }
+}
