@@ -118,6 +118,7 @@ pub(crate) fn write_files(
     tokenizer: &Tokenizer,
     mut file: impl FnMut(&str, Fill) -> Result<()>,
 ) -> Result<()> {
+    ensure!(!model.is_quantized(), "model", "its matrices are int8, expected floats to save");
     let eos_token_id = tokenizer.eos_token_id();
     let generation = json!({
         "_from_model_config": true,
