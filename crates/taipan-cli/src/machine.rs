@@ -28,6 +28,13 @@ impl From<Dtype> for DType {
     }
 }
 
+/// Weights in fewer bits than those of their dtype.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum Quantize {
+    /// 8 bits, with a scale for each block of 32
+    Int8,
+}
+
 /// The device of this name; an error if it does not support the dtype, if one is given.
 pub fn device(name: &str, dtype: impl Into<Option<Dtype>>) -> Result<Device, Failure> {
     let device = match name {

@@ -76,6 +76,10 @@ enum Command {
 enum Bench {
     /// A step of training: time, tokens per second, memory, and where the time goes
     Step(bench::Step),
+    /// A token of decoding: time, and the fraction of the memory's bandwidth
+    Decode(bench::Decode),
+    /// A prompt: time per token, and the fraction of the processor's arithmetic
+    Prefill(bench::Prefill),
 }
 
 /// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] reports.
@@ -90,6 +94,8 @@ fn main() -> ExitCode {
         Command::Generate(flags) => generate::generate(&flags),
         Command::Eval(flags) => eval::eval(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
+        Command::Bench(Bench::Decode(flags)) => bench::decode(&flags),
+        Command::Bench(Bench::Prefill(flags)) => bench::prefill(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

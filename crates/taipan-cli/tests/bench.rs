@@ -18,8 +18,60 @@ const SMALL: [&str; 10] = [
 ];
 
 fn bench(arguments: &[&str]) -> Output {
+    run("step", arguments)
+}
+
+fn run(what: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
-    command.args(["bench", "step"]).args(arguments).output().expect("the program was built")
+    command.args(["bench", what]).args(arguments).output().expect("the program was built")
+}
+
+/// The report of a small model.
+fn report(what: &str, arguments: &[&str]) -> Value {
+    let small = ["--d-model", "64", "--n-layer", "2", "--vocab-size", "300", "--rounds", "2"];
+    let output = run(what, &[&small[..], &["--threads", "1", "--json"], arguments].concat());
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Bytes of the weights, by hand, and the rates that follow from them and from the time.
+#[test]
+fn decoding_is_measured_by_memory() {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let matrices = 300 * 64 + 2 * (3 * 64 * 128 + 36 * 128 + 128 * 4);
+    let vectors = 64 + 2 * (64 + 128 * (4 + 1 + 1 + 16 + 1));
+    // k of 4 and of 64 in blocks of 32.
+    let int8 = (300 * 64 + 2 * (3 * 64 * 128 + 36 * 128 + 128 * 32)) * 36 / 32;
+    for (arguments, dtype, bytes) in [
+        (&[][..], "f32", 4 * (matrices + vectors)),
+        (&["--quantize", "int8"], "int8", int8 + 4 * vectors),
+    ] {
+        let report = report("decode", arguments);
+        assert_eq!((&report["dtype"], &report["batch"]), (&dtype.into(), &1.into()));
+        assert_eq!(report["weight_bytes"], bytes, "{dtype}");
+        let rate = bytes as f64 / number(&report["token_ms"]) * 1e-6;
+        assert!((number(&report["weight_gbs"]) - rate).abs() < 1e-6 * rate, "{report}");
+        let fraction = number(&report["weight_gbs"]) / number(&report["memory_gbs"]);
+        assert!((number(&report["fraction"]) - fraction).abs() < 1e-6, "{report}");
+        assert_eq!(report["profile"], Value::Null);
+    }
+}
+
+#[test]
+fn prompts_are_measured_by_arithmetic() {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let report = report("prefill", &["--tokens", "32", "--batch", "3", "--profile"]);
+    let layer = 3 * 64 * 128 + 36 * 128 + 128 * 4;
+    let operations = 2.0 * (3 * 32 * 2 * layer + 3 * 300 * 64) as f64;
+    let seconds = 96.0 * number(&report["token_ms"]) * 1e-3;
+    let rate = operations / seconds * 1e-9;
+    assert!((number(&report["gflops"]) - rate).abs() < 1e-6 * rate, "{report}");
+    for (rate, fraction) in [("gflops", "fraction"), ("product_gflops", "product_fraction")] {
+        let expected = number(&report[rate]) / number(&report["peak_gflops"]);
+        assert!((number(&report[fraction]) - expected).abs() < 1e-6, "{report}");
+    }
+    let parts = report["profile"]["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|part| part["name"] == "linear" && part["calls"] == 11), "{report}");
 }
 
 #[test]

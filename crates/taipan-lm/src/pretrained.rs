@@ -11,6 +11,7 @@ use serde_json::json;
 use taipan::{DType, Device, Tensor};
 
 use crate::atomic::{Output, replace_file};
+use crate::error::ensure;
 use crate::safetensors::{Stored, write, write_values};
 use crate::{Error, Mamba, ModelFiles, Parameter, Result, Tokenizer};
 
@@ -74,6 +75,7 @@ pub(crate) fn write_files(
     tokenizer: &Tokenizer,
     mut file: impl FnMut(&str, Fill) -> Result<()>,
 ) -> Result<()> {
+    ensure!(!model.is_quantized(), "model", "its matrices are int8, expected floats to save");
     let eos_token_id = tokenizer.eos_token_id();
     let generation = json!({
         "_from_model_config": true,

@@ -5,8 +5,8 @@ use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub};
 
 use half::{bf16, f16};
 
-use crate::cpu::gemm::Tiled;
-use crate::cpu::isa::vectorized;
+use crate::cpu::gemm::{self, Dots, Tiled};
+use crate::cpu::isa::{Level, vectorized};
 use crate::cpu::math::Math;
 use crate::error::{Error, Result};
 
@@ -115,6 +115,8 @@ pub(crate) trait Float: Element {
     fn as_acc(slice: &[Self]) -> Option<&[Self::Acc]>;
     /// The slice itself, when elements are stored in the wider type.
     fn as_acc_mut(slice: &mut [Self]) -> Option<&mut [Self::Acc]>;
+    /// The dot products of lines with a few rows, if the instruction set has its own.
+    fn dots(level: Level) -> Option<Dots<Self, Self::Acc>>;
 }
 
 /// The elements in the wider type: as they are if they are stored in it, or in `buffer`.
@@ -172,7 +174,7 @@ pub(crate) trait Real:
 }
 
 macro_rules! real {
-    ($t:ty) => {
+    ($t:ty, $dots:path) => {
         impl Float for $t {
             type Acc = $t;
             fn widen(src: &[$t], dst: &mut [$t]) {
@@ -186,6 +188,9 @@ macro_rules! real {
             }
             fn as_acc_mut(slice: &mut [$t]) -> Option<&mut [$t]> {
                 Some(slice)
+            }
+            fn dots(level: Level) -> Option<Dots<$t, $t>> {
+                $dots(level)
             }
         }
         impl Real for $t {
@@ -203,8 +208,8 @@ macro_rules! real {
         }
     };
 }
-real!(f32);
-real!(f64);
+real!(f32, gemm::dots_f32);
+real!(f64, gemm::dots_f64);
 
 /// A float of 16 bits: its conversions from and to f32, written so that a loop over them
 /// vectorises.
@@ -275,7 +280,7 @@ vectorized! {
 }
 
 macro_rules! half {
-    ($t:ty) => {
+    ($t:ty, $dots:path) => {
         impl Float for $t {
             type Acc = f32;
             fn widen(src: &[$t], dst: &mut [f32]) {
@@ -290,11 +295,14 @@ macro_rules! half {
             fn as_acc_mut(_: &mut [$t]) -> Option<&mut [f32]> {
                 None
             }
+            fn dots(level: Level) -> Option<Dots<$t, f32>> {
+                $dots(level)
+            }
         }
     };
 }
-half!(f16);
-half!(bf16);
+half!(f16, gemm::dots_f16);
+half!(bf16, gemm::dots_bf16);
 
 /// An f32 beside `value` from which rounding to fewer digits gives what rounding `value` would:
 /// `value` itself, or else its neighbour with an odd last bit, which lies on the same side of

@@ -45,7 +45,7 @@
 //! - [`CustomOp`]: operations of your own, on both devices, with their gradients. The module
 //!   `check`, of the cargo feature of the same name, tests their values and gradients as it does
 //!   those of the built-in ops.
-//! - [`profile()`]: where the time goes, op by op.
+//! - [`profile()`]: where the time goes, op by op. [`roofline`]: how fast the processor could be.
 //!
 //! Every operation that can fail returns a [`Result`]; the [`Error`] names the operation, what it
 //! found and what it expected. Results do not depend on the number of threads, which is that of
@@ -71,6 +71,7 @@ mod product;
 pub mod profile;
 mod recompute;
 mod reduction;
+pub mod roofline;
 #[cfg(test)]
 mod shaders;
 mod spec;
@@ -88,7 +89,7 @@ pub use ops::conv1d::{CausalConv1d, causal_conv1d};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::embedding::embedding;
 pub use ops::gated::gated;
-pub use ops::linear::{LinearGrads, Weight, linear, linear_backward, linear_recomputing};
+pub use ops::linear::{Int8, LinearGrads, Weight, linear, linear_backward, linear_recomputing};
 pub use ops::linear_cross_entropy::linear_cross_entropy;
 pub use ops::rms_norm::{add_rms_norm, rms_norm};
 pub use ops::sample::Sampling;

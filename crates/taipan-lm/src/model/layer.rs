@@ -1,10 +1,11 @@
 //! A layer: norm and mixer, the paper's figure 3.
 
 use taipan::{
-    Activation, CausalConv1d, DType, Scan, Tensor, Weight, add_rms_norm, causal_conv1d, linear,
-    recompute, rms_norm, selective_scan,
+    Activation, CausalConv1d, DType, Scan, Tensor, add_rms_norm, causal_conv1d, linear, recompute,
+    rms_norm, selective_scan,
 };
 
+use super::matrix::Matrix;
 use super::parameter::{Init, Parameter, ParameterBuilder, ParameterSpec, Role};
 use crate::Config;
 use crate::config::{Initialization, TimeStepInit};
@@ -14,17 +15,17 @@ use crate::error::Result;
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     norm: Parameter,                 // [d]
-    in_x: Parameter,                 // [inner, d]
-    in_z: Parameter,                 // [inner, d]
+    in_x: Matrix,                    // [inner, d]
+    in_z: Matrix,                    // [inner, d]
     in_bias: Option<[Parameter; 2]>, // [inner] each
     conv: Parameter,                 // [inner, k]
     conv_bias: Option<Parameter>,    // [inner]
-    x_proj: Parameter,               // [r + 2n, inner]
-    dt_proj: Parameter,              // [inner, r]
+    x_proj: Matrix,                  // [r + 2n, inner]
+    dt_proj: Matrix,                 // [inner, r]
     dt_bias: Parameter,              // [inner]
     a_log: Parameter,                // [inner, n]
     skip: Parameter,                 // [inner]
-    out: Parameter,                  // [d, inner]
+    out: Matrix,                     // [d, inner]
     out_bias: Option<Parameter>,     // [d]
     n: usize,
     r: usize,
@@ -56,12 +57,17 @@ macro_rules! parameters {
         pub(super) fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
             let Layer { norm, in_x, in_z, in_bias, conv, conv_bias, .. } = self;
             let Layer { x_proj, dt_proj, dt_bias, a_log, skip, out, out_bias, .. } = self;
-            [norm, in_x, in_z]
+            [norm]
                 .into_iter()
+                .chain(in_x.$name())
+                .chain(in_z.$name())
                 .chain(in_bias.into_iter().flatten())
                 .chain([conv])
                 .chain(conv_bias)
-                .chain([x_proj, dt_proj, dt_bias, a_log, skip, out])
+                .chain(x_proj.$name())
+                .chain(dt_proj.$name())
+                .chain([dt_bias, a_log, skip])
+                .chain(out.$name())
                 .chain(out_bias)
                 .collect()
         }
@@ -113,22 +119,39 @@ impl Layer {
         };
         Ok(Layer {
             norm: whole("norm.weight", &[d], Role::Vector, Init::Ones)?,
-            in_x,
-            in_z,
+            in_x: in_x.into(),
+            in_z: in_z.into(),
             in_bias,
             conv: whole("mixer.conv1d.weight", &[inner, 1, k], Role::Matrix, uniform(k))?,
             conv_bias,
-            x_proj: whole("mixer.x_proj.weight", &selected, Role::Matrix, uniform(inner))?,
-            dt_proj: whole("mixer.dt_proj.weight", &[inner, r], Role::Matrix, dt)?,
+            x_proj: whole("mixer.x_proj.weight", &selected, Role::Matrix, uniform(inner))?.into(),
+            dt_proj: whole("mixer.dt_proj.weight", &[inner, r], Role::Matrix, dt)?.into(),
             dt_bias: whole("mixer.dt_proj.bias", &[inner], Role::Recurrence, steps)?,
             a_log: whole("mixer.A_log", &[inner, n], Role::Recurrence, Init::LogArange)?,
             skip: whole("mixer.D", &[inner], Role::Recurrence, Init::Ones)?,
-            out: whole("mixer.out_proj.weight", &[d, inner], Role::Matrix, out)?,
+            out: whole("mixer.out_proj.weight", &[d, inner], Role::Matrix, out)?.into(),
             out_bias,
             n,
             r,
             eps: config.layer_norm_epsilon,
         })
+    }
+
+    /// The same layer with its projections in 8 bits.
+    pub(super) fn quantized(self) -> Result<Layer> {
+        Ok(Layer {
+            in_x: self.in_x.quantized()?,
+            in_z: self.in_z.quantized()?,
+            x_proj: self.x_proj.quantized()?,
+            dt_proj: self.dt_proj.quantized()?,
+            out: self.out.quantized()?,
+            ..self
+        })
+    }
+
+    /// The matrices of its projections.
+    pub(super) fn matrices(&self) -> [&Matrix; 5] {
+        [&self.in_x, &self.in_z, &self.x_proj, &self.dt_proj, &self.out]
     }
 
     /// The residual stream after the layer, and the layer's final state.
@@ -144,8 +167,8 @@ impl Layer {
         let &Layer { n, r, eps, .. } = self;
         let (u, residual) = stream.normed(&self.norm, eps)?;
         let bias = |i: usize| self.in_bias.as_ref().map(|biases| &*biases[i]);
-        let x = linear(&u, Weight::nk(&self.in_x), bias(0), Activation::None)?; // [b, l, inner]
-        let z = linear(&u, Weight::nk(&self.in_z), bias(1), Activation::None)?;
+        let x = linear(&u, self.in_x.weight(), bias(0), Activation::None)?; // [b, l, inner]
+        let z = linear(&u, self.in_z.weight(), bias(1), Activation::None)?;
         let (x, conv_state) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_deref(),
             conv_state: initial.map(|initial| &initial.conv_state),
@@ -154,11 +177,11 @@ impl Layer {
             ..CausalConv1d::new(&x, &self.conv)
         })?;
         // [b, l, r + 2n]
-        let selected = linear(&x, Weight::nk(&self.x_proj), None, Activation::None)?;
+        let selected = linear(&x, self.x_proj.weight(), None, Activation::None)?;
         let parts = selected.split(2, &[r, n, n])?;
         let [dt, b, c] = &parts[..] else { unreachable!("as many parts as sizes") };
         // [b, l, inner]
-        let delta = linear(dt, Weight::nk(&self.dt_proj), None, Activation::None)?;
+        let delta = linear(dt, self.dt_proj.weight(), None, Activation::None)?;
         let (y, ssm_state) = selective_scan(&Scan {
             d: Some(&self.skip),
             delta_bias: Some(&self.dt_bias),
@@ -167,7 +190,7 @@ impl Layer {
             seq_start,
             ..Scan::new(&x, &delta, &self.a_log, b, c)
         })?;
-        let hidden = linear(&y, Weight::nk(&self.out), self.out_bias.as_deref(), Activation::None)?;
+        let hidden = linear(&y, self.out.weight(), self.out_bias.as_deref(), Activation::None)?;
         let stream = Stream { hidden, residual: Some(residual), dtype: stream.dtype };
         Ok((stream, LayerState { conv_state, ssm_state }))
     }

@@ -23,13 +23,15 @@
 
 mod fingerprint;
 mod layer;
+mod matrix;
 mod parameter;
 mod state;
 
 use serde::{Deserialize, Serialize};
-use taipan::{Activation, DType, Device, Tensor, Weight, embedding, linear, linear_cross_entropy};
+use taipan::{Activation, DType, Device, Tensor, Weight, linear, linear_cross_entropy};
 
 use self::layer::{Layer, Stream};
+use self::matrix::Matrix;
 pub(crate) use self::parameter::ParameterSpec;
 use self::parameter::{Init, ParameterBuilder};
 pub use self::parameter::{Parameter, Role};
@@ -66,10 +68,10 @@ use crate::{Batch, Config, IGNORE};
 pub struct Mamba {
     config: Config,
     dtype: DType,
-    embeddings: Parameter, // [v, d]
+    embeddings: Matrix, // [v, d]
     layers: Vec<Layer>,
-    norm_f: Parameter,       // [d]
-    head: Option<Parameter>, // [v, d]; the embeddings if there is none
+    norm_f: Parameter,    // [d]
+    head: Option<Matrix>, // [v, d]; the embeddings if there is none
     activations: Activations,
 }
 
@@ -92,18 +94,19 @@ macro_rules! parameters {
         #[doc = $doc]
         pub fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
             let Mamba { embeddings, layers, norm_f, head, .. } = self;
-            [embeddings]
+            embeddings
+                .$name()
                 .into_iter()
                 .chain(layers.into_iter().flat_map(|layer| layer.$name()))
                 .chain([norm_f])
-                .chain(head)
+                .chain(head.into_iter().flat_map(|head| head.$name()))
                 .collect()
         }
     };
 }
 
 impl Mamba {
-    parameters!("Everything that is trained, always in the same order.", parameters, &);
+    parameters!("Everything that can be trained, always in the same order.", parameters, &);
     parameters!("The same, to be changed.", parameters_mut, &mut);
 
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
@@ -163,14 +166,15 @@ impl Mamba {
         Ok(Mamba {
             config: config.clone(),
             dtype,
-            embeddings: table(builder, "backbone.embeddings.weight")?,
+            embeddings: table(builder, "backbone.embeddings.weight")?.into(),
             layers: (0..config.num_hidden_layers)
                 .map(|i| Layer::new(config, i, builder))
                 .collect::<Result<_>>()?,
             norm_f: builder.whole("backbone.norm_f.weight", &[d], Role::Vector, Init::Ones)?,
             head: (!config.tie_word_embeddings)
                 .then(|| table(builder, "lm_head.weight"))
-                .transpose()?,
+                .transpose()?
+                .map(Matrix::from),
             activations: Activations::Saved,
         })
     }
@@ -192,7 +196,50 @@ impl Mamba {
 
     /// Where it is.
     pub fn device(&self) -> &Device {
-        self.embeddings.device()
+        self.norm_f.device()
+    }
+
+    /// The same model with its matrices in 8 bits, for running it on the CPU: see [`taipan::Int8`]. The
+    /// convolutions, norms, biases and the parameters of the recurrence stay as they are. It cannot
+    /// be trained or saved.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    /// use taipan_lm::{Config, Mamba, Preset};
+    ///
+    /// let config = Config { hidden_size: 64, num_hidden_layers: 2, ..Preset::Tiny.config(100) };
+    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let bytes = model.weight_bytes();
+    /// let model = model.quantized()?;
+    /// assert!(model.weight_bytes() < bytes / 2);
+    /// let (logits, _) = model.next(&Tensor::new(&[5u32], &[1, 1], &Device::Cpu)?, None)?;
+    /// assert_eq!(logits.shape(), [1, 100]);
+    /// # Ok::<(), taipan_lm::Error>(())
+    /// ```
+    pub fn quantized(self) -> Result<Mamba> {
+        let layers = self.layers.into_iter().map(Layer::quantized);
+        Ok(Mamba {
+            embeddings: self.embeddings.quantized()?,
+            layers: layers.collect::<Result<_>>()?,
+            head: self.head.map(Matrix::quantized).transpose()?,
+            ..self
+        })
+    }
+
+    /// Whether its matrices are in 8 bits.
+    pub fn is_quantized(&self) -> bool {
+        matches!(self.embeddings, Matrix::Int8(_))
+    }
+
+    /// The bytes of weights that decoding a token reads: of the embeddings only a row, unless they
+    /// are the head as well.
+    pub fn weight_bytes(&self) -> usize {
+        let floats = self.parameters().into_iter().map(|p| p.len() * p.dtype().size());
+        let matrices = self.layers.iter().flat_map(Layer::matrices);
+        let matrices = matrices.chain([&self.embeddings]).chain(&self.head);
+        let int8 = matrices.filter(|matrix| matrix.parameters().is_none()).map(Matrix::bytes);
+        let lookup = self.head.as_ref().map_or(0, |_| self.embeddings.bytes());
+        floats.sum::<usize>() + int8.sum::<usize>() - lookup
     }
 
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
@@ -281,7 +328,8 @@ impl Mamba {
 
     fn embed(&self, ids: &Tensor) -> taipan::Result<Stream> {
         let role = if self.config.residual_in_fp32 { Role::Recurrence } else { Role::Matrix };
-        let (hidden, dtype) = (embedding(&self.embeddings, ids)?, role.dtype(self.dtype));
+        let (hidden, dtype) = (self.embeddings.rows(ids)?, role.dtype(self.dtype));
+        let hidden = if self.is_quantized() { hidden.cast(self.dtype)? } else { hidden };
         Ok(Stream { hidden, residual: None, dtype })
     }
 
@@ -290,6 +338,6 @@ impl Mamba {
     }
 
     fn head(&self) -> Weight<'_> {
-        Weight::nk(self.head.as_ref().unwrap_or(&self.embeddings))
+        self.head.as_ref().unwrap_or(&self.embeddings).weight()
     }
 }

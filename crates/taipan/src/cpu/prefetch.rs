@@ -26,3 +26,16 @@ pub(crate) fn prefetch_for_later<T>(data: &[T]) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = data;
 }
+
+/// The same for one line, at any address.
+#[inline(always)]
+pub(crate) fn prefetch_at(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above; a prefetch of an invalid address has no effect.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}

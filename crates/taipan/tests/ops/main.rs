@@ -11,6 +11,7 @@ mod custom;
 mod embedding;
 mod extremes;
 mod gated;
+mod int8;
 mod layout;
 mod linear;
 mod linear_cross_entropy;

@@ -1,10 +1,12 @@
 //! The inner kernel: a tile of the product, held in registers.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use super::pack::pack;
 use super::{Operand, Tiled};
 use crate::cpu::isa::{Baseline, Level};
+use crate::cpu::math::Math;
 use crate::dtype::Real;
 use crate::error::Result;
 
@@ -64,6 +66,27 @@ impl Tiled for f64 {
     }
 }
 
+/// Multiply and add, in registers, `steps` times in each lane: the number of operations.
+pub(crate) fn multiply_adds(steps: usize) -> usize {
+    match Level::current() {
+        Level::Baseline => {
+            const N: usize = 24;
+            let mut sums = [0f32; N];
+            for _ in 0..steps {
+                for sum in &mut sums {
+                    *sum = Math::fma::<Baseline>(*sum, 0.5, 1.0);
+                }
+            }
+            black_box(sums);
+            2 * N * steps
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => x86::avx2_chains(steps),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => x86::avx512_chains(steps),
+    }
+}
+
 /// The kernel as plain loops, which the optimiser vectorises.
 fn portable<A: Real, const ROWS: usize, const COLUMNS: usize>(
     left: &[A],
@@ -89,63 +112,11 @@ fn portable<A: Real, const ROWS: usize, const COLUMNS: usize>(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
+    use std::hint::black_box;
 
+    use crate::cpu::gemm::vector::Vector;
     use crate::cpu::prefetch::prefetch;
     use crate::dtype::Real;
-
-    /// A vector register, for processors that have it.
-    ///
-    /// SAFETY: every method needs the processor to have the instruction set of the type; `load`
-    /// and `store` need `LANES` elements at the pointer.
-    pub(super) trait Vector: Copy {
-        type Element: Real;
-        const LANES: usize;
-        unsafe fn splat(x: Self::Element) -> Self;
-        unsafe fn load(from: *const Self::Element) -> Self;
-        unsafe fn store(self, to: *mut Self::Element);
-        unsafe fn add(self, other: Self) -> Self;
-        /// `a·b + self`
-        unsafe fn fma(self, a: Self, b: Self) -> Self;
-    }
-
-    macro_rules! vector {
-        ($v:ty, $e:ty, $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
-            impl Vector for $v {
-                type Element = $e;
-                const LANES: usize = size_of::<$v>() / size_of::<$e>();
-                #[inline(always)]
-                unsafe fn splat(x: $e) -> $v {
-                    // SAFETY: the trait's.
-                    unsafe { $splat(x) }
-                }
-                #[inline(always)]
-                unsafe fn load(from: *const $e) -> $v {
-                    // SAFETY: the trait's.
-                    unsafe { $load(from) }
-                }
-                #[inline(always)]
-                unsafe fn store(self, to: *mut $e) {
-                    // SAFETY: the trait's.
-                    unsafe { $store(to, self) }
-                }
-                #[inline(always)]
-                unsafe fn add(self, other: $v) -> $v {
-                    // SAFETY: the trait's.
-                    unsafe { $add(self, other) }
-                }
-                #[inline(always)]
-                unsafe fn fma(self, a: $v, b: $v) -> $v {
-                    // SAFETY: the trait's.
-                    unsafe { $fma(a, b, self) }
-                }
-            }
-        };
-    }
-    vector!(__m256, f32, _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps);
-    vector!(__m256d, f64, _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd);
-    vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
-    vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
 
     /// [`tile`] compiled for an instruction set. Only for processors that have it.
     macro_rules! tile_for {
@@ -176,6 +147,45 @@ mod x86 {
     // Rows of two vectors: 12 of 16 registers, and 24 of 32.
     tile_for!(avx2, "avx2,fma", 6);
     tile_for!(avx512, "avx512f", 12);
+
+    /// [`chains`] compiled for an instruction set. Only for processors that have it.
+    macro_rules! chains_for {
+        ($name:ident, $features:literal, $vector:ident) => {
+            pub(super) fn $name(steps: usize) -> usize {
+                #[target_feature(enable = $features)]
+                fn run(steps: usize) -> usize {
+                    // SAFETY: this function has the instruction set.
+                    unsafe { chains::<std::arch::x86_64::$vector>(steps) }
+                }
+                // SAFETY: chosen for a `Level` that the processor was asked for.
+                unsafe { run(steps) }
+            }
+        };
+    }
+    chains_for!(avx2_chains, "avx2,fma", __m256);
+    chains_for!(avx512_chains, "avx512f", __m512);
+
+    /// Multiply-adds in as many registers as hide their latency.
+    ///
+    /// SAFETY: the caller is compiled for the instruction set of `V`.
+    #[inline(always)]
+    unsafe fn chains<V: Vector<Element = f32>>(steps: usize) -> usize {
+        const N: usize = 12;
+        // SAFETY: the caller's instruction set.
+        unsafe {
+            let (half, one) = (V::splat(0.5), V::splat(1.0));
+            let mut sums = [V::splat(black_box(0.0)); N];
+            for _ in 0..steps {
+                for sum in &mut sums {
+                    *sum = one.fma(half, *sum);
+                }
+            }
+            for sum in sums {
+                black_box(sum.sum());
+            }
+        }
+        2 * N * V::LANES * steps
+    }
 
     /// SAFETY: the caller is compiled for the instruction set of `V`.
     #[inline(always)]

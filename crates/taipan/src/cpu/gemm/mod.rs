@@ -10,16 +10,24 @@
 //! register tile in the middle. Each output is summed in the same order whatever the number of
 //! threads.
 
+mod dots;
+mod int8;
 mod micro;
 mod pack;
 #[cfg(test)]
 mod tests;
 mod thin;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
+pub(crate) use self::dots::{Dots, dots_bf16, dots_f16, dots_f32, dots_f64};
+use self::dots::{Lines, Rows, Strip};
+pub(crate) use self::int8::{BLOCK as INT8_BLOCK, Int8, quantize};
+pub(crate) use self::micro::multiply_adds;
 use self::micro::{LANES_MAX, Micro, TILE_MAX};
 use crate::cpu::isa::{Level, vectorized};
 use crate::cpu::prefetch::prefetch;
@@ -33,6 +41,19 @@ pub(crate) trait Source<A>: Sync {
     /// The elements of `line` from `from` on, as many as `buffer` holds: borrowed where they are
     /// stored in this form, otherwise written to `buffer`.
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [A]) -> &'a [A];
+
+    /// Convert rows for [`dots`](Source::dots), once for all lines.
+    fn prepare(&self, _rows: &mut Rows<A>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The dot products of some lines, from their beginning, with a few rows.
+    fn dots(&self, lines: Range<usize>, rows: &Rows<A>, strip: Strip<A>) -> Result<()>
+    where
+        A: Real,
+    {
+        dots::by_reading(self, lines, rows, strip)
+    }
 }
 
 /// A matrix in memory; each line is a row of it.
@@ -54,6 +75,15 @@ impl<T: Float> Source<T::Acc> for Dense<'_, T> {
         let start = line * self.stride + from;
         prefetch_lines(self.data, start, self.stride, buffer.len());
         widened(&self.data[start..][..buffer.len()], buffer)
+    }
+
+    fn dots(&self, lines: Range<usize>, rows: &Rows<T::Acc>, strip: Strip<T::Acc>) -> Result<()> {
+        let Some(dots) = T::dots(Level::current()) else {
+            return dots::by_reading(self, lines, rows, strip);
+        };
+        let data = &self.data[lines.start * self.stride..];
+        dots(&Lines { data, stride: self.stride, count: lines.len() }, rows, strip);
+        Ok(())
     }
 }
 
@@ -335,10 +365,10 @@ impl<A: Real> Block<'_, A> {
                     .map(|depth| rest.split_off_mut(..lanes * depth.len()).unwrap_or_default())
                     .collect();
                 self.pack_right(columns.clone(), depths, &mut right, threads)?;
-                let strips: Vec<Strip<A>> = depths
+                let strips: Vec<PackedStrip<A>> = depths
                     .iter()
                     .zip(&right)
-                    .map(|(depth, right)| Strip {
+                    .map(|(depth, right)| PackedStrip {
                         micro: self.micro,
                         product: self.product,
                         block: self.columns.clone(),
@@ -429,7 +459,7 @@ fn min_len(threads: usize) -> usize {
 }
 
 /// A packed block of the right side, to be multiplied by rows of the left one.
-struct Strip<'a, A> {
+struct PackedStrip<'a, A> {
     micro: &'a Micro<A>,
     product: &'a Entry<'a, A>,
     /// The columns of the sums.
@@ -440,7 +470,7 @@ struct Strip<'a, A> {
     right: &'a [A],
 }
 
-impl<A: Real> Strip<'_, A> {
+impl<A: Real> PackedStrip<'_, A> {
     /// Multiply the rows from `first` on, one for each `row_data`, in one thread.
     fn run<X>(
         &self,

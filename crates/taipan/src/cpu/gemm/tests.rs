@@ -1,6 +1,6 @@
 //! The product against three nested loops, on every instruction set this processor has.
 
-use half::bf16;
+use half::{bf16, f16};
 
 use super::*;
 use crate::dtype::Element;
@@ -86,6 +86,7 @@ fn check_types(m: usize, n: usize, k: usize) {
     check::<f32>(m, n, k);
     check::<f64>(m, n, k);
     check::<bf16>(m, n, k);
+    check::<f16>(m, n, k);
 }
 
 #[test]
@@ -105,7 +106,79 @@ fn every_border_of_a_block() {
         check_types(m, n, k);
     }
     check_types(5, 9, 513);
+    check_types(8, 3, 4097);
     check_types(6, 4097, 2);
     check_types(1025, 3, 2);
     check_types(3, 1025, 2);
+}
+
+/// Lines in 8 bits against f64: with few rows these are in 8 bits too, with more they are exact.
+#[test]
+fn lines_in_8_bits() {
+    let wave = |i: usize, seed: usize| ((i * 7919 + seed * 31) % 1009) as f32 / 504.5 - 1.0;
+    for (m, n, k) in [1usize, 2, 3, 4, 5, 8, 9, 13].into_iter().flat_map(|m| {
+        [(m, 1, 1usize), (m, 3, 31), (m, 5, 32), (m, 2, 33), (m, 66, 100), (m, 7, 768)]
+    }) {
+        let blocks = k.div_ceil(INT8_BLOCK);
+        let x: Vec<f32> = (0..m * k).map(|i| wave(i, 1)).collect();
+        let w: Vec<f32> = (0..n * k).map(|i| wave(i, 2)).collect();
+        let (mut codes, mut scales) = (vec![0; n * blocks * INT8_BLOCK], vec![0.0; n * blocks]);
+        for (line, w) in w.chunks(k).enumerate() {
+            for (block, w) in w.chunks(INT8_BLOCK).enumerate() {
+                let at = line * blocks + block;
+                let codes = &mut codes[at * INT8_BLOCK..][..w.len()];
+                scales[at] = quantize(w, codes);
+                for (w, code) in w.iter().zip(codes) {
+                    let error = (*code as f32 * scales[at] - w).abs();
+                    assert!(error <= 0.501 * scales[at], "{code} for {w} by {}", scales[at]);
+                }
+            }
+        }
+        let at_w = |j: usize, p: usize| {
+            let scale = scales[j * blocks + p / INT8_BLOCK];
+            codes[j * blocks * INT8_BLOCK + p] as f64 * scale as f64
+        };
+        let rounded: Vec<f64> = x
+            .chunks(k)
+            .flat_map(|row| row.chunks(INT8_BLOCK))
+            .flat_map(|x| {
+                let mut codes = vec![0; x.len()];
+                let scale = quantize(x, &mut codes);
+                codes.into_iter().map(move |code| code as f64 * scale as f64)
+            })
+            .collect();
+        for level in Level::available() {
+            let (left, right) = (Layout::RowMajor, Layout::Transposed);
+            let gemm = Gemm {
+                product: Product { entries: 1, m, n, k, left, right },
+                left: &Dense { data: &x, stride: k },
+                right: &Int8 { codes: &codes, scales: &scales, blocks },
+            };
+            let mut out = vec![f32::NAN; m * n];
+            level.while_in_use(|| gemm.store(&mut out).unwrap());
+            for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                let at_x = |p: usize| match m {
+                    0..=8 => rounded[i * k + p],
+                    _ => x[i * k + p] as f64,
+                };
+                let want: f64 = (0..k).map(|p| at_x(p) * at_w(j, p)).sum();
+                let size: f64 = (0..k).map(|p| (at_x(p) * at_w(j, p)).abs()).sum();
+                let found = out[i * n + j] as f64;
+                let what = format!("{m}x{n}x{k} {level:?}: row {i}, column {j}");
+                assert!((found - want).abs() <= 1e-6 * size, "{what}: {found}, expected {want}");
+            }
+        }
+    }
+}
+
+/// What cannot be represented is not hidden.
+#[test]
+fn codes_of_infinities_and_zeros() {
+    let mut codes = [1; 3];
+    assert_eq!((quantize(&[0.0, -0.0, 0.0], &mut codes), codes), (0.0, [0; 3]));
+    assert!(quantize(&[1.0, f32::NAN, 0.0], &mut codes).is_nan());
+    assert_eq!(quantize(&[1.0, f32::NEG_INFINITY, 0.0], &mut codes), f32::INFINITY);
+    // Not even the smallest numbers are lost.
+    assert_eq!((quantize(&[127e-44, -127e-44, 0.0], &mut codes), codes[1]), (1e-44, -codes[0]));
+    assert!(codes[0] > 120, "{codes:?}");
 }

@@ -2,10 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::{DEPTH, Entry, Finish, blocks, even, min_len, threads_for};
+use super::{DEPTH, Entry, Finish, Rows, Strip, blocks, even, min_len, threads_for};
 use crate::cpu::CpuBuffer;
 use crate::cpu::map::{add, add_scaled};
-use crate::cpu::reduce::dot;
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
@@ -26,8 +25,9 @@ pub(super) fn thin<T: Float, X>(
     finish: Finish<T::Acc, X>,
 ) -> Result<()> {
     let Entry { m, n, k, right, .. } = *product;
-    let left = rows_of_left(product)?;
-    let left: Vec<&[T::Acc]> = (0..m).map(|row| &left.as_slice()[row * k..(row + 1) * k]).collect();
+    let mut left = rows_of_left(product)?;
+    right.source.prepare(&mut left)?;
+    let left = left;
     // Strips of columns, `[m, strip]` each, are computed in parallel.
     let strip = if right.lines_are_lanes() { 64 } else { 256 }.min(n);
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
@@ -37,17 +37,11 @@ pub(super) fn thin<T: Float, X>(
     sums.par_chunks_mut(m * strip).enumerate().with_min_len(min_len).try_for_each(
         |(i, sums)| {
             let columns = i * strip..n.min((i + 1) * strip);
-            let len = if right.lines_are_lanes() { k } else { columns.len() };
-            let mut buffer = CpuBuffer::scratch("gemm", len * size_of::<T::Acc>())?;
             if right.lines_are_lanes() {
-                for (j, column) in columns.enumerate() {
-                    let line = right.read(column, 0, buffer.as_mut_slice());
-                    for (row, left) in left.iter().enumerate() {
-                        sums[row * strip + j] = dot(left, line);
-                    }
-                }
-                return Ok(());
+                let lines = right.first_line + columns.start..right.first_line + columns.end;
+                return right.source.dots(lines, &left, Strip { sums, stride: strip });
             }
+            let mut buffer = CpuBuffer::scratch("gemm", columns.len() * size_of::<T::Acc>())?;
             // Summed in blocks of the depth, as with many rows.
             sums.fill(T::Acc::ZERO);
             let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
@@ -56,8 +50,8 @@ pub(super) fn thin<T: Float, X>(
                 block.fill(T::Acc::ZERO);
                 for step in depth {
                     let line = right.read(step, columns.start, buffer.as_mut_slice());
-                    for (row, left) in left.iter().enumerate() {
-                        add_scaled(&mut block[row * strip..], left[step], line);
+                    for row in 0..m {
+                        add_scaled(&mut block[row * strip..], left.row(row)[step], line);
                     }
                 }
                 add(sums, block);
@@ -77,19 +71,19 @@ pub(super) fn thin<T: Float, X>(
 }
 
 /// The left side as `[m, k]`.
-fn rows_of_left<A: Real>(product: &Entry<A>) -> Result<CpuBuffer> {
+fn rows_of_left<A: Real>(product: &Entry<A>) -> Result<Rows<A>> {
     let Entry { m, k, left, .. } = *product;
-    let mut rows = CpuBuffer::scratch("gemm", m * k * size_of::<A>())?;
+    let mut rows = Rows::new(m, k)?;
     if left.lines_are_lanes() {
         let mut buffer = CpuBuffer::scratch("gemm", k * size_of::<A>())?;
-        for (line, row) in rows.as_mut_slice::<A>().chunks_mut(k.max(1)).enumerate() {
-            row.copy_from_slice(left.read(line, 0, buffer.as_mut_slice()));
+        for row in 0..m {
+            rows.row_mut(row).copy_from_slice(left.read(row, 0, buffer.as_mut_slice()));
         }
     } else {
         let mut line = [A::ZERO; ROWS];
         for step in 0..k {
             for (row, x) in left.read(step, 0, &mut line[..m]).iter().enumerate() {
-                rows.as_mut_slice::<A>()[row * k + step] = *x;
+                rows.row_mut(row)[step] = *x;
             }
         }
     }

@@ -74,11 +74,7 @@ impl<'a, T: Float> ConvInputs<'a, T> {
         };
         let weight = wide(&inputs[1]);
         let mut taps = vec![T::Acc::ZERO; weight.len()];
-        for (c, weight) in weight.chunks(sizes.k).enumerate() {
-            for (j, tap) in weight.iter().enumerate() {
-                taps[j * sizes.d + c] = *tap;
-            }
-        }
+        transpose(&weight, sizes.k, &mut taps);
         ConvInputs {
             sizes,
             x: inputs[0].as_slice(),
@@ -391,6 +387,28 @@ fn widened_rows<'a, T: Float>(
 }
 
 vectorized! {
+    /// `[d, k]` as `[k, d]`
+    fn transpose<I: Isa, A: Real>(weight: &[A], k: usize, taps: &mut [A]) {
+        let d = weight.len() / k;
+        // Nearly all models have four taps: these are shuffled in registers.
+        if k == 4 {
+            let (first, rest) = taps.split_at_mut(d);
+            let (second, rest) = rest.split_at_mut(d);
+            let (third, fourth) = rest.split_at_mut(d);
+            let fourth = &mut fourth[..d];
+            for (c, weight) in weight.as_chunks::<4>().0[..d].iter().enumerate() {
+                (first[c], second[c]) = (weight[0], weight[1]);
+                (third[c], fourth[c]) = (weight[2], weight[3]);
+            }
+            return;
+        }
+        for (c, weight) in weight.chunks_exact(k).enumerate() {
+            for (j, tap) in weight.iter().enumerate() {
+                taps[j * d + c] = *tap;
+            }
+        }
+    }
+
     /// `sums += Σ taps[i] ⊙ rows[i]`
     fn add_taps<I: Isa, A: Real>(sums: &mut [A], taps: &[&[A]], rows: &[&[A]]) {
         let n = sums.len();

@@ -6,7 +6,7 @@ use super::backward::Backward;
 use super::{check, product_of};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuView;
-use crate::cpu::gemm::{Dense, Gemm};
+use crate::cpu::gemm::{Dense, Gemm, Source};
 use crate::cpu::map::add;
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
@@ -112,7 +112,9 @@ impl Kernel for Linear {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (out, pre) = outputs.split_at_mut(1);
             let pre = pre.first_mut().map(|pre| pre.as_mut_slice::<T>());
-            self.forward(product, inputs, out[0].as_mut_slice::<T>(), pre)
+            let (x, bias, function) = (&inputs[0], inputs.get(2), self.function);
+            let right = &Dense::<T>::of(&inputs[1]);
+            Forward::<T> { product, function, x, bias, right }.store(out[0].as_mut_slice(), pre)
         })
     }
 
@@ -163,19 +165,26 @@ impl Linear {
             Saves::Input => run_saving(&saving, inputs)?.1.pop(),
         })
     }
+}
 
-    /// Fill `out` and, when wanted, `pre`, both `[entries, m, n]`.
-    fn forward<T: Float>(
-        &self,
-        product: Product,
-        inputs: &[CpuView],
-        out: &mut [T],
-        pre: Option<&mut [T]>,
-    ) -> Result<()> {
+/// `function(left·right + bias)` on the CPU.
+pub(super) struct Forward<'a, T: Float> {
+    pub(super) product: Product,
+    pub(super) function: Function,
+    /// `x`, and `bias` if there is one.
+    pub(super) x: &'a CpuView<'a>,
+    pub(super) bias: Option<&'a CpuView<'a>>,
+    pub(super) right: &'a dyn Source<T::Acc>,
+}
+
+impl<T: Float> Forward<'_, T> {
+    /// Fill `out` and, if it is wanted, `pre`.
+    pub(super) fn store(&self, out: &mut [T], pre: Option<&mut [T]>) -> Result<()> {
+        let &Forward { product, function, x, bias, right } = self;
         if out.is_empty() {
             return Ok(());
         }
-        let bias = inputs.get(2).map(|bias| {
+        let bias = bias.map(|bias| {
             let mut wide = vec![T::Acc::ZERO; product.n];
             T::widen(bias.as_slice::<T>(), &mut wide);
             wide
@@ -187,14 +196,14 @@ impl Linear {
             if let Some(pre) = pre {
                 T::narrow(sums, &mut pre[columns]);
             }
-            self.function.value(sums);
+            function.value(sums);
         };
         // One row of `pre`, or none, for each row of `out`.
         let mut pre: Vec<Option<&mut [T]>> = match pre {
             Some(pre) => pre.chunks_mut(product.n).map(Some).collect(),
             None => (0..out.len() / product.n).map(|_| None).collect(),
         };
-        let (left, right) = (&Dense::<T>::of(&inputs[0]), &Dense::<T>::of(&inputs[1]));
+        let left = &Dense::<T>::of(x);
         Gemm { product, left, right }.store_finished(out, &mut pre, &finish)
     }
 }

@@ -2,9 +2,11 @@
 
 mod backward;
 mod forward;
+mod int8;
 
 use self::backward::Backward;
 use self::forward::{DerivativeFrom, Linear};
+pub use self::int8::Int8;
 use crate::autograd::apply_one;
 use crate::error::{Error, Result, ensure};
 use crate::function::Activation;
@@ -15,29 +17,57 @@ use crate::tensor::Tensor;
 
 const OP: &str = "linear";
 
-/// A weight and how it is stored. A plain `&Tensor` is a [`Weight::kn`].
+/// A weight and how it is stored. A plain `&Tensor` is a [`Weight::kn`], an `&Int8` a
+/// [`Weight::int8`].
 #[derive(Clone, Copy, Debug)]
-pub struct Weight<'a> {
-    pub(super) tensor: &'a Tensor,
-    pub(super) layout: Layout,
+pub struct Weight<'a>(Stored<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Stored<'a> {
+    Float(&'a Tensor, Layout),
+    Int8(&'a Int8),
 }
 
 impl<'a> Weight<'a> {
     /// `[k, n]`, one row per input; or `[…, k, n]`, one matrix per batch entry.
     pub fn kn(tensor: &'a Tensor) -> Weight<'a> {
-        Weight { tensor, layout: Layout::RowMajor }
+        Weight(Stored::Float(tensor, Layout::RowMajor))
     }
 
     /// `[n, k]`, one row per output, as PyTorch's `nn.Linear` stores it; or `[…, n, k]`. It is
     /// read as it is: no transposed copy is made.
     pub fn nk(tensor: &'a Tensor) -> Weight<'a> {
-        Weight { tensor, layout: Layout::Transposed }
+        Weight(Stored::Float(tensor, Layout::Transposed))
+    }
+
+    /// `[n, k]` in 8 bits. It has no gradient, and neither have products with it: with a tracked
+    /// input, [`linear`] is an error, unless it is called in [`no_grad`](crate::no_grad).
+    pub fn int8(weight: &'a Int8) -> Weight<'a> {
+        Weight(Stored::Int8(weight))
+    }
+
+    pub(super) fn is_int8(self) -> bool {
+        matches!(self.0, Stored::Int8(_))
+    }
+
+    /// The tensor and its layout, for `op`, which does not take a weight in 8 bits.
+    pub(super) fn float(self, op: &'static str) -> Result<(&'a Tensor, Layout)> {
+        match self.0 {
+            Stored::Float(tensor, layout) => Ok((tensor, layout)),
+            Stored::Int8(_) => Err(int8::no_gradient(op)),
+        }
     }
 }
 
 impl<'a> From<&'a Tensor> for Weight<'a> {
     fn from(tensor: &'a Tensor) -> Self {
         Weight::kn(tensor)
+    }
+}
+
+impl<'a> From<&'a Int8> for Weight<'a> {
+    fn from(weight: &'a Int8) -> Self {
+        Weight::int8(weight)
     }
 }
 
@@ -50,7 +80,7 @@ impl<'a> From<&'a Tensor> for Weight<'a> {
 /// | `bias` | `[n]` |
 /// | result | `[…, m, n]` |
 ///
-/// All have the same float type. Sums are accumulated in f32 (f64 for f64), and each result is
+/// All have the same float type, except for an [`Int8`] weight. Sums are accumulated in f32 (f64 for f64), and each result is
 /// rounded once. If a gradient is needed, `x` and `w` are saved for backward where it reads them,
 /// and for the activation: nothing for `None`, the result for `Relu`, `Sigmoid`, `Tanh` and
 /// `Softcap`, `x·w + bias` for the others.
@@ -106,8 +136,12 @@ fn apply(
     activation: Activation,
     derivative: DerivativeFrom,
 ) -> Result<Tensor> {
-    let op = Linear { name: OP, layout: w.layout, function: activation.into(), derivative };
-    let inputs: Vec<&Tensor> = [x, w.tensor].into_iter().chain(bias).collect();
+    let (w, layout) = match w.0 {
+        Stored::Float(w, layout) => (w, layout),
+        Stored::Int8(w) => return w.linear(x, bias, activation.into()),
+    };
+    let op = Linear { name: OP, layout, function: activation.into(), derivative };
+    let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
     apply_one(op, &inputs)
 }
 
@@ -150,7 +184,7 @@ pub fn linear_backward<'a>(
     activation: Activation,
     dy: &Tensor,
 ) -> Result<LinearGrads> {
-    let Weight { tensor: w, layout } = w.into();
+    let (w, layout) = w.into().float(OP)?;
     let derivative = DerivativeFrom::Inputs;
     let op = Linear { name: OP, layout, function: activation.into(), derivative };
     let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();

@@ -10,10 +10,11 @@ mod gpu;
 
 use std::ops::Range;
 
-use super::cross_entropy::{ensure_targets, loss_spec, saved_specs};
-use super::linear::Weight;
+use super::cross_entropy::{cross_entropy, ensure_targets, loss_spec, saved_specs};
+use super::linear::{Weight, linear};
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::error::{Error, Result, ensure};
+use crate::function::Activation;
 use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
 use crate::product::{Layout, Product};
 use crate::spec::Spec;
@@ -34,7 +35,8 @@ const OP: &str = "linear_cross_entropy";
 ///
 /// Logits are not rounded to the type of `x` and `w`. Backward recomputes them, so that there are
 /// four products in all. On a GPU a `w` stored as `[k, v]` is limited to the size of a binding;
-/// with [`Weight::nk`] it may be as large as a tensor can be.
+/// with [`Weight::nk`] it may be as large as a tensor can be. With [`Weight::int8`], which has no
+/// gradient, the logits are materialised.
 ///
 /// ```
 /// use taipan::{DType, Device, Tensor, Weight, linear_cross_entropy};
@@ -53,7 +55,12 @@ pub fn linear_cross_entropy<'a>(
     targets: &Tensor,
     ignore: Option<u32>,
 ) -> Result<Tensor> {
-    let Weight { tensor: w, layout } = w.into();
+    let w = w.into();
+    if w.is_int8() {
+        let logits = linear(x, w, None, Activation::None)?;
+        return cross_entropy(&logits, targets, ignore);
+    }
+    let (w, layout) = w.float(OP)?;
     apply_one(LinearCrossEntropy { layout, ignore, rows: targets.len() }, &[x, w, targets])
 }
 

@@ -84,7 +84,7 @@ pub(super) fn inverse<A: Real>(rate: A) -> A {
 
 /// `A·log₂e` where `A = −exp(a_log)`, so that `exp(Δ·A)` is a power of 2.
 #[inline(always)]
-fn rate<I: Isa, A: Real>(a_log: A) -> A {
+pub(super) fn rate<I: Isa, A: Real>(a_log: A) -> A {
     let (min, max) = (A::of(MIN_A_LOG), A::of(MAX_A_LOG));
     let a_log = if a_log < min { min } else { a_log };
     let a_log = if a_log > max { max } else { a_log };

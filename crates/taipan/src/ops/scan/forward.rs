@@ -6,7 +6,7 @@ use super::cpu::{
     Chunk, ChunkBuffer, Group, Inputs, LANES, Lanes, Rates, columns, gather, per_channel, scatter,
     step_sizes,
 };
-use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rates_of, with_method};
+use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rate, with_method};
 use super::{CHUNK, SelectiveScan};
 use crate::cpu::CpuViewMut;
 use crate::cpu::isa::{Isa, vectorized};
@@ -157,15 +157,16 @@ fn one_step<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
     let ForwardTask { group, mut y, final_state, mut saved } = task;
     let (sizes, n) = (inputs.sizes, inputs.sizes.n);
     let first = (group.sequence * sizes.d + group.channels.start) * n;
-    match inputs.initial_state {
-        Some(initial_state) if !inputs.seq_start(group.sequence, &(0..1))[0] => {
-            final_state.copy_from_slice(&initial_state[first..][..final_state.len()]);
+    let states = final_state.len();
+    let initial = match inputs.initial_state {
+        Some(initial) if !inputs.seq_start(group.sequence, &(0..1))[0] => {
+            Some(&initial[first..][..states])
         }
-        _ => final_state.fill(T::Acc::ZERO),
-    }
+        _ => None,
+    };
     for (k, saved) in saved.iter_mut().enumerate() {
-        for (saved, final_state) in saved.iter_mut().zip(final_state.chunks(n)) {
-            *saved = final_state[k];
+        for (channel, saved) in saved.iter_mut().enumerate() {
+            *saved = initial.map_or(T::Acc::ZERO, |initial| initial[channel * n + k]);
         }
     }
     let [mut u, mut size, mut out] = [(); 3].map(|()| ChunkBuffer::new(sizes, &group));
@@ -173,8 +174,6 @@ fn one_step<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
     size.load(inputs.delta, sizes, &group, &(0..1));
     size.add(&per_channel(inputs.delta_bias, &group));
     step_sizes(inputs.step, &mut size);
-    let mut rates = inputs.a_log[group.channels.start * n..][..final_state.len()].to_vec();
-    rates_of(&mut rates);
     // Padded with zeros.
     let [mut b, mut c] = [(); 2].map(|()| vec![[T::Acc::ZERO; LANES]; n.div_ceil(LANES)]);
     T::widen(inputs.rows(inputs.b, group.sequence, &(0..1)), &mut b.as_flattened_mut()[..n]);
@@ -184,10 +183,11 @@ fn one_step<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
         n,
         u: u.lanes.as_flattened(),
         size: size.lanes.as_flattened(),
-        rates: &rates,
+        a_log: &inputs.a_log[group.channels.start * n..][..states],
         b: &b,
         c: &c,
         d: d.as_flattened(),
+        initial,
         states: final_state,
         out: out.lanes.as_flattened_mut(),
     };
@@ -207,8 +207,9 @@ struct OneStep<'a, A> {
     size: &'a [A],
     d: &'a [A],
     out: &'a mut [A],
-    /// `[channels, n]`
-    rates: &'a [A],
+    /// `[channels, n]`; without `initial`, states begin with zeros.
+    a_log: &'a [A],
+    initial: Option<&'a [A]>,
     states: &'a mut [A],
     /// `[n]`, padded
     b: &'a [Lanes<A>],
@@ -217,19 +218,23 @@ struct OneStep<'a, A> {
 
 vectorized! {
     fn step_channels<I: Isa, A: Real; const METHOD: u8>(step: OneStep<A>) {
-        let OneStep { n, u, size, d, out, rates, states, b, c } = step;
-        let channels = rates.chunks_exact(n).zip(states.chunks_exact_mut(n));
-        for ((rates, states), (u, size)) in channels.zip(u.iter().zip(size)) {
-            let (whole_rates, rest_rates) = rates.as_chunks::<LANES>();
+        let OneStep { n, u, size, d, out, a_log, initial, states, b, c } = step;
+        let channels = a_log.chunks_exact(n).zip(states.chunks_exact_mut(n));
+        for (i, ((a_log, states), (u, size))) in channels.zip(u.iter().zip(size)).enumerate() {
+            let (whole_a_log, rest_a_log) = a_log.as_chunks::<LANES>();
+            let initial = initial.map_or(&[][..], |initial| &initial[i * n..(i + 1) * n]);
+            let (whole_initial, rest_initial) = initial.as_chunks::<LANES>();
             let (whole, rest) = states.as_chunks_mut::<LANES>();
-            for ((rates, states), b) in whole_rates.iter().zip(whole).zip(b) {
-                advance::<I, _, METHOD>([*size, *u], rates, b, states);
+            for (j, ((a_log, states), b)) in whole_a_log.iter().zip(whole).zip(b).enumerate() {
+                let initial = whole_initial.get(j).copied().unwrap_or([A::ZERO; LANES]);
+                *states = advance::<I, _, METHOD>([*size, *u], a_log, b, &initial);
             }
             if !rest.is_empty() {
-                let [mut rates, mut states] = [[-A::ONE; LANES]; 2];
-                rates[..rest.len()].copy_from_slice(rest_rates);
-                states[..rest.len()].copy_from_slice(rest);
-                advance::<I, _, METHOD>([*size, *u], &rates, &b[whole_rates.len()], &mut states);
+                let [mut a_log, mut initial] = [[A::ZERO; LANES]; 2];
+                a_log[..rest.len()].copy_from_slice(rest_a_log);
+                initial[..rest_initial.len()].copy_from_slice(rest_initial);
+                let b = &b[whole_a_log.len()];
+                let states = advance::<I, _, METHOD>([*size, *u], &a_log, b, &initial);
                 rest.copy_from_slice(&states[..rest.len()]);
             }
         }
@@ -253,12 +258,13 @@ vectorized! {
 #[inline(always)]
 fn advance<I: Isa, A: Real, const METHOD: u8>(
     [size, u]: [A; 2],
-    rates: &Lanes<A>,
+    a_log: &Lanes<A>,
     b: &Lanes<A>,
-    states: &mut Lanes<A>,
-) {
-    for i in 0..LANES {
-        let step = discretize::<I, _, METHOD>(size, rates[i], inverse(rates[i]));
-        states[i] = step.a_bar.fma::<I>(states[i], step.b_factor * u * b[i]);
-    }
+    states: &Lanes<A>,
+) -> Lanes<A> {
+    from_fn(|i| {
+        let rate = rate::<I, _>(a_log[i]);
+        let step = discretize::<I, _, METHOD>(size, rate, inverse(rate));
+        step.a_bar.fma::<I>(states[i], step.b_factor * u * b[i])
+    })
 }

@@ -1,14 +1,13 @@
-//! `taipan bench`: how fast this machine trains.
+//! `taipan bench step`: how fast this machine trains.
 
 use std::fmt;
-use std::time::Instant;
 
 use serde::Serialize;
 use taipan::optim::{AdamW, AdamWOptions, Group};
-use taipan::profile::Profile;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Batch, Config, Mamba};
 
+use super::{Table, peak_memory, seconds};
 use crate::machine::{self, Dtype};
 use crate::{Failure, Usage, usage};
 
@@ -73,26 +72,6 @@ struct Report {
     profile: Option<Table>,
 }
 
-#[derive(Serialize)]
-struct Table {
-    total_ms: f64,
-    /// Kernels launched on a GPU.
-    dispatches: usize,
-    parts: Vec<OpTime>,
-    /// The fraction of the total that these add up to.
-    explained: f64,
-    #[serde(skip)]
-    text: String,
-}
-
-#[derive(Serialize)]
-struct OpTime {
-    name: String,
-    calls: usize,
-    dispatches: usize,
-    ms: f64,
-}
-
 /// Measure and print.
 pub fn step(flags: &Step) -> Result<(), Failure> {
     let report = machine::with_threads(flags.threads, || measure(flags))?;
@@ -113,7 +92,8 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
     let peak_memory = peak_memory();
-    let profile = flags.profile.then(|| training.fastest_profile(flags.rounds)).transpose()?;
+    let profile = flags.profile.then(|| Table::fastest(flags.rounds, || training.step().map(drop)));
+    let profile = profile.transpose()?;
     Ok(Report {
         device: device.describe(),
         threads: rayon::current_num_threads(),
@@ -124,7 +104,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         tokens_per_second: (flags.batch_size * flags.block_size) as f64 / fastest,
         product_gflops: 2e-9 * PRODUCT.iter().product::<usize>() as f64 / product,
         peak_memory,
-        profile: profile.map(Table::new),
+        profile,
     })
 }
 
@@ -180,50 +160,10 @@ impl Training {
         self.adamw.status_blocking()?;
         Ok(loss)
     }
-
-    /// The profile of the fastest of some steps.
-    fn fastest_profile(&mut self, rounds: u32) -> Result<Profile, Failure> {
-        let profiles = (0..rounds).map(|_| {
-            let (loss, profile) = taipan::profile(|| self.step());
-            loss.map(|_| profile)
-        });
-        let profiles = profiles.collect::<Result<Vec<Profile>, Failure>>()?;
-        let fastest = profiles.into_iter().min_by_key(|profile| profile.total);
-        Ok(fastest.expect("there is one round at least"))
-    }
 }
 
 /// `m`, `k`, `n` of the baseline product.
 const PRODUCT: [usize; 3] = [2048, 256, 1024];
-
-fn seconds(f: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
-    let began = Instant::now();
-    f()?;
-    Ok(began.elapsed().as_secs_f64())
-}
-
-/// The peak memory of this program so far, on Linux.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
-impl Table {
-    fn new(profile: Profile) -> Table {
-        let total_ms = 1e3 * profile.total.as_secs_f64();
-        let parts = profile.spans.iter().map(|part| OpTime {
-            name: part.name.clone(),
-            calls: part.calls,
-            dispatches: part.dispatches,
-            ms: 1e3 * part.time.as_secs_f64(),
-        });
-        let parts: Vec<OpTime> = parts.collect();
-        let explained = parts.iter().map(|part| part.ms).sum::<f64>() / total_ms;
-        let dispatches = profile.dispatches();
-        Table { total_ms, dispatches, parts, explained, text: profile.to_string() }
-    }
-}
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,8 +179,7 @@ impl fmt::Display for Report {
             writeln!(f, "memory   {:>9}", crate::bytes(bytes))?;
         }
         if let Some(table) = &self.profile {
-            writeln!(f, "\n{}", table.text)?;
-            writeln!(f, "these add up to {:.1} %", 100.0 * table.explained)?;
+            write!(f, "\n{table}")?;
         }
         Ok(())
     }

@@ -1,0 +1,86 @@
+//! `taipan bench`: how fast this machine trains and runs models.
+
+mod run;
+mod step;
+
+use std::fmt;
+use std::time::Instant;
+
+use serde::Serialize;
+
+pub use self::run::{Decode, Prefill, decode, prefill};
+pub use self::step::{Step, step};
+use crate::Failure;
+
+/// Where the time of some work goes, op by op.
+#[derive(Serialize)]
+struct Table {
+    total_ms: f64,
+    /// Kernels launched on a GPU.
+    dispatches: usize,
+    parts: Vec<OpTime>,
+    /// The fraction of the total that these add up to.
+    explained: f64,
+    #[serde(skip)]
+    text: String,
+}
+
+#[derive(Serialize)]
+struct OpTime {
+    name: String,
+    calls: usize,
+    dispatches: usize,
+    ms: f64,
+}
+
+impl Table {
+    /// The profile of the fastest of some rounds, of which there is one at least.
+    fn fastest(
+        rounds: u32,
+        mut work: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Table, Failure> {
+        let profiles = (0..rounds).map(|_| {
+            let (done, profile) = taipan::profile(&mut work);
+            done.map(|()| profile)
+        });
+        let profiles = profiles.collect::<Result<Vec<_>, Failure>>()?;
+        let fastest = profiles.into_iter().min_by_key(|profile| profile.total);
+        let profile = fastest.expect("there is one round at least");
+        let total_ms = 1e3 * profile.total.as_secs_f64();
+        let parts = profile.spans.iter().map(|part| OpTime {
+            name: part.name.clone(),
+            calls: part.calls,
+            dispatches: part.dispatches,
+            ms: 1e3 * part.time.as_secs_f64(),
+        });
+        let parts: Vec<OpTime> = parts.collect();
+        let explained = parts.iter().map(|part| part.ms).sum::<f64>() / total_ms;
+        let dispatches = profile.dispatches();
+        Ok(Table { total_ms, dispatches, parts, explained, text: profile.to_string() })
+    }
+
+    /// The seconds of an op.
+    fn seconds_of(&self, op: &str) -> f64 {
+        self.parts.iter().filter(|part| part.name == op).map(|part| 1e-3 * part.ms).sum()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.text)?;
+        writeln!(f, "these add up to {:.1} %", 100.0 * self.explained)
+    }
+}
+
+fn seconds(f: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
+    let began = Instant::now();
+    f()?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// The peak memory of this program so far, on Linux.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}

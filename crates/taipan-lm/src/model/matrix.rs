@@ -1,0 +1,69 @@
+//! A weight matrix of a model: trained, or in 8 bits.
+
+use taipan::{Int8, Tensor, Weight, embedding};
+
+use super::parameter::Parameter;
+use crate::error::Result;
+
+/// `[n, k]`: of a projection, or the table of tokens.
+#[derive(Clone, Debug)]
+pub(super) enum Matrix {
+    Float(Parameter),
+    Int8(Int8),
+}
+
+impl From<Parameter> for Matrix {
+    fn from(parameter: Parameter) -> Matrix {
+        Matrix::Float(parameter)
+    }
+}
+
+impl Matrix {
+    /// For `linear`.
+    pub(super) fn weight(&self) -> Weight<'_> {
+        match self {
+            Matrix::Float(parameter) => Weight::nk(parameter),
+            Matrix::Int8(int8) => Weight::int8(int8),
+        }
+    }
+
+    /// The rows with these indices.
+    pub(super) fn rows(&self, ids: &Tensor) -> taipan::Result<Tensor> {
+        match self {
+            Matrix::Float(parameter) => embedding(parameter, ids),
+            Matrix::Int8(int8) => int8.rows(ids),
+        }
+    }
+
+    /// What is trained: a matrix in 8 bits is not.
+    pub(super) fn parameters(&self) -> Option<&Parameter> {
+        match self {
+            Matrix::Float(parameter) => Some(parameter),
+            Matrix::Int8(_) => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn parameters_mut(&mut self) -> Option<&mut Parameter> {
+        match self {
+            Matrix::Float(parameter) => Some(parameter),
+            Matrix::Int8(_) => None,
+        }
+    }
+
+    /// Bytes of its elements.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Matrix::Float(parameter) => parameter.len() * parameter.dtype().size(),
+            Matrix::Int8(int8) => int8.bytes(),
+        }
+    }
+
+    /// The same matrix in 8 bits.
+    pub(super) fn quantized(self) -> Result<Matrix> {
+        match self {
+            Matrix::Float(parameter) => Ok(Matrix::Int8(Int8::quantize(&parameter)?)),
+            Matrix::Int8(_) => Ok(self),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What decoding takes from the allocator, in a process of its own: buffers that other tests leave
+//! in the pool would not be counted.
+
+#[path = "../../taipan/tests/harness/allocator.rs"]
+mod allocator;
+
+use allocator::{live, usage};
+use taipan::{DType, Device, Tensor};
+use taipan_lm::{Config, Mamba, State};
+
+/// Logits, states and all that is between them come from the pool after the first tokens.
+#[test]
+fn a_token_takes_no_memory() {
+    let config = Config { vocab_size: 20_000, num_hidden_layers: 2, ..Config::default() };
+    let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
+    let next = |model: &Mamba, token: u32, state: Option<&State>| {
+        let ids = Tensor::new(&[token], &[1, 1], &Device::Cpu).unwrap();
+        let (logits, state) = model.next(&ids, state).unwrap();
+        (logits.argmax(1).unwrap().item().unwrap() as u32, state)
+    };
+    for model in [model.clone(), model.quantized().unwrap()] {
+        // The first has no state to begin with, and the second the one that it replaces.
+        let (mut token, mut state) = next(&model, 1, None);
+        (token, state) = next(&model, token, Some(&state));
+        let before = live();
+        for i in 0..10 {
+            let (next, usage) = usage(|| next(&model, token, Some(&state)));
+            assert_eq!(usage.taken, 0, "token {i} took large blocks: {usage:?}");
+            (token, state) = next;
+        }
+        assert_eq!(live(), before);
+    }
+}
