@@ -74,6 +74,10 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// A linear layer, forward and backward, next to what the device can do
+    Linear(bench::Linear),
+    /// The selective scan, forward and backward, next to what the device can do
+    Scan(bench::ScanFlags),
     /// A step of training: time, tokens per second, memory, and where the time goes
     Step(bench::Step),
     /// A token of decoding: time, and the fraction of the memory's bandwidth
@@ -93,6 +97,8 @@ fn main() -> ExitCode {
         Command::Train(flags) => train::train(&flags),
         Command::Generate(flags) => generate::generate(&flags),
         Command::Eval(flags) => eval::eval(&flags),
+        Command::Bench(Bench::Linear(flags)) => bench::bench_linear(&flags),
+        Command::Bench(Bench::Scan(flags)) => bench::bench_scan(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
         Command::Bench(Bench::Decode(flags)) => bench::decode(&flags),
         Command::Bench(Bench::Prefill(flags)) => bench::prefill(&flags),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use taipan_lm::{Mamba, Tokenizer, best_checkpoint, checkpoints};
 
 use crate::Failure;
-use crate::machine::{self, Dtype};
+use crate::machine::{self, Dtype, Quantize};
 
 /// Which model, and where it runs.
 #[derive(clap::Args)]
@@ -20,6 +20,9 @@ pub struct ModelFlags {
     /// Dtype of the weights [default: the stored one]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
+    /// Weights in fewer bits; on the CPU
+    #[arg(long, value_name = "TYPE")]
+    quantize: Option<Quantize>,
 }
 
 /// A model that can run.
@@ -35,6 +38,10 @@ impl ModelFlags {
         let path = find(&self.model)?;
         let device = machine::device(&self.device, self.dtype)?;
         let mamba = Mamba::from_pretrained(&path, self.dtype.map(Into::into), &device)?;
+        let mamba = match self.quantize {
+            Some(Quantize::Int8) => mamba.quantized()?,
+            None => mamba,
+        };
         let file = path.join("tokenizer.json");
         let tokenizer = file.exists().then(|| Tokenizer::from_file(file)).transpose()?;
         Ok(Model { mamba, path, tokenizer })

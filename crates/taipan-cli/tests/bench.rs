@@ -131,3 +131,38 @@ fn invalid_values_are_wrong_usage() {
         assert!(stderr.starts_with(message), "{arguments:?}: {stderr}");
     }
 }
+
+/// Rates follow from times and shapes, and fractions from rates and what the device reached.
+#[test]
+fn ops_are_compared_with_what_the_device_can_do() {
+    let number = |value: &Value| value.as_f64().unwrap();
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.abs();
+    let report = |what, arguments: &[&str]| -> Value {
+        let always = ["--rounds", "2", "--threads", "1", "--json"];
+        let output = run(what, &[arguments, &always].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let linear = report("linear", &["--rows", "64", "--inputs", "32", "--outputs", "48"]);
+    for (pass, products) in [("forward", 1.0), ("backward", 2.0)] {
+        let pass = &linear[pass];
+        let rate = 2e-6 * products * 64.0 * 32.0 * 48.0 / number(&pass["ms"]);
+        assert!(close(number(&pass["gflops"]), rate), "{linear}");
+        let fraction = rate / number(&linear["peak_gflops"]);
+        assert!(close(number(&pass["peak_fraction"]), fraction), "{linear}");
+    }
+    let sizes = ["--batch-size", "2", "--length", "40", "--channels", "24", "--d-state", "3"];
+    let scan = report("scan", &sizes);
+    // u, delta, z; B and C; A, D and the bias of Δ; y.
+    let (inputs, y) = (3 * 2 * 40 * 24 + 2 * 2 * 40 * 3 + 24 * 3 + 2 * 24, 2 * 40 * 24);
+    for (pass, elements) in [("forward", inputs + y), ("backward", 2 * inputs + y)] {
+        let pass = &scan[pass];
+        let rate = 1e-6 * (4 * elements) as f64 / number(&pass["ms"]);
+        assert!(close(number(&pass["gbs"]), rate), "{scan}");
+        let fraction = rate / number(&scan["memory_gbs"]);
+        assert!(close(number(&pass["memory_fraction"]), fraction), "{scan}");
+    }
+    assert_eq!(scan["forward"]["gflops"], Value::Null);
+    let refused = run("scan", &["--length", "0"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}

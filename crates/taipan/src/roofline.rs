@@ -6,10 +6,45 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
+#[cfg(not(target_family = "wasm"))]
+use crate::Device;
 use crate::cpu::CpuBuffer;
 use crate::cpu::gemm::multiply_adds;
 use crate::cpu::isa::vectorized;
 use crate::error::Result;
+
+/// What no computation can exceed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Bytes per second: what the threads read, or what a GPU reads and writes when it copies.
+    pub memory: f64,
+    /// Floating-point operations per second of multiply-adds in registers, two for each.
+    pub flops: f64,
+}
+
+/// Measure a device, for about half a second.
+///
+/// ```
+/// use taipan::{Device, roofline};
+///
+/// let bounds = roofline::bounds(&Device::Cpu)?;
+/// println!("{:.0} GB/s, {:.0} GF/s", bounds.memory / 1e9, bounds.flops / 1e9);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+#[cfg(not(target_family = "wasm"))]
+pub fn bounds(device: &Device) -> Result<Bounds> {
+    const ROUNDS: usize = 5;
+    let highest = |rate: &dyn Fn() -> f64| (0..ROUNDS).map(|_| rate()).fold(0.0, f64::max);
+    match device {
+        Device::Cpu => {
+            let memory = Memory::new()?;
+            Ok(Bounds { memory: highest(&|| memory.read()), flops: highest(&flops) })
+        }
+        Device::Gpu(gpu) => {
+            Ok(Bounds { memory: gpu.copy_bandwidth()?, flops: gpu.multiply_add_rate()? })
+        }
+    }
+}
 
 /// Memory to be read, larger than any cache.
 pub struct Memory(CpuBuffer);

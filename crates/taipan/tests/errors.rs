@@ -467,7 +467,6 @@ fn shapes_and_orders() {
 }
 
 #[test]
-#[allow(clippy::reversed_empty_ranges)]
 fn splits() {
     let x = zeros(&[2, 3]);
     let split = |dim, sizes: &[usize]| x.split(dim, sizes).map(|mut parts| parts.swap_remove(0));
@@ -485,6 +484,7 @@ fn splits() {
 }
 
 #[test]
+#[allow(clippy::reversed_empty_ranges)]
 fn slices() {
     let x = zeros(&[2, 3]);
     refuses(x.slice(1, 0..4), "slice: 0..4 is not within dimension 1 of [2, 3]");

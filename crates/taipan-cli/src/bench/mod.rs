@@ -1,5 +1,6 @@
 //! `taipan bench`: how fast this machine trains and runs models.
 
+mod op;
 mod run;
 mod step;
 
@@ -7,7 +8,9 @@ use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
+use taipan_lm::Config;
 
+pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
 pub use self::run::{Decode, Prefill, decode, prefill};
 pub use self::step::{Step, step};
 use crate::Failure;
@@ -70,6 +73,16 @@ impl fmt::Display for Table {
         writeln!(f, "{}", self.text)?;
         writeln!(f, "these add up to {:.1} %", 100.0 * self.explained)
     }
+}
+
+/// The operations of a model's products for so many tokens, two for each multiply-add, with the
+/// logits of `rows` of them.
+fn product_flops(config: &Config, tokens: usize, rows: usize) -> f64 {
+    let (d, inner) = (config.hidden_size, config.inner_size());
+    let (n, r) = (config.state_size, config.time_step_rank);
+    let layer = 3 * d * inner + (r + 2 * n) * inner + r * inner;
+    let products = tokens as f64 * (config.num_hidden_layers * layer) as f64;
+    2.0 * (products + rows as f64 * (config.vocab_size * d) as f64)
 }
 
 fn seconds(f: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {

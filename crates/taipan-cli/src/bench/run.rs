@@ -6,7 +6,7 @@ use serde::Serialize;
 use taipan::{Device, Tensor, roofline};
 use taipan_lm::{Config, Mamba, State};
 
-use super::{Table, peak_memory, seconds};
+use super::{Table, peak_memory, product_flops, seconds};
 use crate::machine::{self, Dtype, Quantize};
 use crate::{Failure, Usage, usage};
 
@@ -229,16 +229,9 @@ impl<'a> Run<'a> {
         Table::fastest(self.flags.rounds, || self.round())
     }
 
-    /// The operations of the products of a round, two for each multiply-add. Of the head, only the
-    /// last position of a prompt is computed.
+    /// Of a round. Of the head, only the last position of a prompt is computed.
     fn product_flops(&self) -> f64 {
-        let config = self.model.config();
-        let (d, inner) = (config.hidden_size, config.inner_size());
-        let (n, r) = (config.state_size, config.time_step_rank);
-        let layer = 3 * d * inner + (r + 2 * n) * inner + r * inner;
-        let (batch, tokens) = (self.ids.shape()[0], self.ids.len());
-        let head = batch * config.vocab_size * d;
-        2.0 * (tokens * config.num_hidden_layers * layer + head) as f64
+        product_flops(self.model.config(), self.ids.len(), self.ids.shape()[0])
     }
 
     fn report<B>(

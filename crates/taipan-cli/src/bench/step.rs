@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 use taipan::optim::{AdamW, AdamWOptions, Group};
-use taipan::{DType, Device, Tensor};
+use taipan::{DType, Device, Tensor, roofline};
 use taipan_lm::{Batch, Config, Mamba};
 
-use super::{Table, peak_memory, seconds};
+use super::{Table, peak_memory, product_flops, seconds};
 use crate::machine::{self, Dtype};
 use crate::{Failure, Usage, usage};
 
@@ -65,6 +65,11 @@ struct Report {
     /// Of the fastest step.
     step_ms: f64,
     tokens_per_second: f64,
+    /// Operations of the matrix products per second of the whole step, in 10⁹; what multiply-adds in
+    /// registers reached on the device; the fraction.
+    gflops: f64,
+    peak_gflops: f64,
+    fraction: f64,
     /// The speed of a matrix product on the CPU at the same time, as a baseline of the machine.
     product_gflops: f64,
     /// The peak memory of the program, in bytes, where the system reports it.
@@ -92,6 +97,10 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
     let peak_memory = peak_memory();
+    let peak = roofline::bounds(&device)?.flops;
+    // The gradients of a product are two products.
+    let tokens = flags.batch_size * flags.block_size;
+    let flops = 3.0 * product_flops(training.model.config(), tokens, tokens);
     let profile = flags.profile.then(|| Table::fastest(flags.rounds, || training.step().map(drop)));
     let profile = profile.transpose()?;
     Ok(Report {
@@ -102,6 +111,9 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         batch: [flags.batch_size, flags.block_size],
         step_ms: 1e3 * fastest,
         tokens_per_second: (flags.batch_size * flags.block_size) as f64 / fastest,
+        gflops: 1e-9 * flops / fastest,
+        peak_gflops: 1e-9 * peak,
+        fraction: flops / fastest / peak,
         product_gflops: 2e-9 * PRODUCT.iter().product::<usize>() as f64 / product,
         peak_memory,
         profile,
@@ -173,8 +185,15 @@ impl fmt::Display for Report {
         write!(f, "{millions:.1} M parameters in {}, ", self.dtype)?;
         writeln!(f, "{batch_size} x {block_size} tokens")?;
         writeln!(f, "step     {:>9.1} ms  {:.0} tokens/s", self.step_ms, self.tokens_per_second)?;
+        let percent = 100.0 * self.fraction;
+        write!(f, "products {:>9.1} GF/s, ", self.gflops)?;
+        writeln!(
+            f,
+            "{percent:.0} % of the device's {:.1} GF/s of multiply-adds",
+            self.peak_gflops
+        )?;
         let [m, k, n] = PRODUCT;
-        writeln!(f, "product  {:>9.1} GF/s (f32, {m}x{k}x{n})", self.product_gflops)?;
+        writeln!(f, "baseline  {:>9.1} GF/s (f32, {m}x{k}x{n})", self.product_gflops)?;
         if let Some(bytes) = self.peak_memory {
             writeln!(f, "memory   {:>9}", crate::bytes(bytes))?;
         }

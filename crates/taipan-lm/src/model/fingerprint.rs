@@ -1,27 +1,29 @@
 //! Which model this is.
 
+use taipan::{Int8, Tensor};
 use twox_hash::XxHash3_128;
 
 use super::Mamba;
+use super::matrix::Matrix;
 use crate::Result;
 use crate::safetensors::{Stored, write};
 
 impl Mamba {
     /// A checksum of its configuration and weights, as 32 hexadecimal digits: that of the same
-    /// model is the same on every device, that of another one or of another dtype is different. All
+    /// model is the same on every device, that of another one, of another dtype or in 8 bits is different. All
     /// weights are read once.
     pub async fn fingerprint(&self) -> Result<String> {
         let mut hasher = XxHash3_128::new();
         hasher.write(self.config.to_json(self.dtype, None).as_bytes());
-        let stored: Vec<Stored> = self
-            .parameters()
-            .into_iter()
-            .map(|parameter| Stored {
-                name: parameter.name.clone(),
-                shape: parameter.shape().to_vec(),
-                tensors: vec![&parameter.tensor],
-            })
-            .collect();
+        let stored = |name: String, tensor| Stored {
+            name,
+            shape: Tensor::shape(tensor).to_vec(),
+            tensors: vec![tensor],
+        };
+        let floats = self.parameters().into_iter().map(|p| stored(p.name.clone(), &p.tensor));
+        let int8 = self.matrices().filter_map(Matrix::int8).flat_map(Int8::tensors);
+        let int8 = int8.enumerate().map(|(i, tensor)| stored(format!("int8.{i}"), tensor));
+        let stored: Vec<Stored> = floats.chain(int8).collect();
         write(&stored, |bytes| {
             hasher.write(bytes);
             Ok(())

@@ -35,6 +35,14 @@ impl Matrix {
         }
     }
 
+    /// The matrix in 8 bits, if it is one.
+    pub(super) fn int8(&self) -> Option<&Int8> {
+        match self {
+            Matrix::Float(_) => None,
+            Matrix::Int8(int8) => Some(int8),
+        }
+    }
+
     /// What is trained: a matrix in 8 bits is not.
     pub(super) fn parameters(&self) -> Option<&Parameter> {
         match self {

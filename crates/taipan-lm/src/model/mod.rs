@@ -28,7 +28,7 @@ mod parameter;
 mod state;
 
 use serde::{Deserialize, Serialize};
-use taipan::{Activation, DType, Device, Tensor, Weight, linear, linear_cross_entropy};
+use taipan::{Activation, DType, Device, Int8, Tensor, Weight, linear, linear_cross_entropy};
 
 use self::layer::{Layer, Stream};
 use self::matrix::Matrix;
@@ -235,11 +235,14 @@ impl Mamba {
     /// are the head as well.
     pub fn weight_bytes(&self) -> usize {
         let floats = self.parameters().into_iter().map(|p| p.len() * p.dtype().size());
-        let matrices = self.layers.iter().flat_map(Layer::matrices);
-        let matrices = matrices.chain([&self.embeddings]).chain(&self.head);
-        let int8 = matrices.filter(|matrix| matrix.parameters().is_none()).map(Matrix::bytes);
+        let int8 = self.matrices().filter_map(Matrix::int8).map(Int8::bytes);
         let lookup = self.head.as_ref().map_or(0, |_| self.embeddings.bytes());
         floats.sum::<usize>() + int8.sum::<usize>() - lookup
+    }
+
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let layers = self.layers.iter().flat_map(Layer::matrices);
+        layers.chain([&self.embeddings]).chain(&self.head)
     }
 
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.

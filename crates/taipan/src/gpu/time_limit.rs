@@ -72,7 +72,7 @@ mod tests {
                 at_once == 1 || seconds * at_once as f64 / groups as f64 <= 1.2 * DISPATCH,
                 "{at_once} of {groups} in {seconds} s"
             );
-            assert!(dispatches == 1 || at_once <= ROW || at_once % ROW == 0, "{at_once}");
+            assert!(dispatches == 1 || at_once <= ROW || at_once.is_multiple_of(ROW), "{at_once}");
             assert_eq!(seconds <= DISPATCH || groups == 1, dispatches == 1, "{groups} {seconds}");
         }
         // A product of 4096³ takes 0.7 s on a laptop.
@@ -118,7 +118,7 @@ mod tests {
     ) -> Result<Vec<Tensor>> {
         let leaves = leaves.map(|leaf| leaf.tracked());
         let y = f(&leaves)?;
-        let grads = y.backward_from(&randn(y.shape(), 99, &y.device())?)?;
+        let grads = y.backward_from(&randn(y.shape(), 99, y.device())?)?;
         let grads = leaves.iter().map(|leaf| Ok(grads.of(leaf)?.clone()));
         [Ok(y.detached())].into_iter().chain(grads).collect()
     }

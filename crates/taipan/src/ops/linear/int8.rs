@@ -118,6 +118,11 @@ impl Int8 {
         self.codes.device()
     }
 
+    /// The codes, four in a u32, and the scales.
+    pub fn tensors(&self) -> [&Tensor; 2] {
+        [&self.codes, &self.scales]
+    }
+
     /// The bytes of codes and scales.
     pub fn bytes(&self) -> usize {
         self.codes.spec.bytes() + self.scales.spec.bytes()
