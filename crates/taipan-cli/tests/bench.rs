@@ -105,6 +105,28 @@ fn a_step_is_measured_and_explained() {
     assert!(explained > 0.8 && explained <= 1.0, "{explained}");
 }
 
+/// A launch takes its time however small the tensor is. With one for each, a step has about 180.
+#[test]
+fn a_step_on_a_gpu_takes_few_dispatches() {
+    if std::env::var("TAIPAN_TEST_GPU").is_ok_and(|value| value == "skip") {
+        eprintln!("skipped: TAIPAN_TEST_GPU=skip");
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
+    command.args(["bench", "step", "--device", "gpu", "--profile", "--json"]).args(SMALL);
+    if std::env::var_os("TAIPAN_ADAPTER").is_none() {
+        command.env("TAIPAN_ADAPTER", "llvmpipe");
+    }
+    let output = command.output().expect("the program was built");
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let profile = &report["profile"];
+    let parts = profile["parts"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|part| part["dispatches"].as_u64().unwrap()).sum();
+    assert_eq!(profile["dispatches"], sum);
+    assert!((50..120).contains(&sum), "{sum} dispatches: {profile}");
+}
+
 #[test]
 fn text_and_json_report_the_same() {
     let output = bench(&SMALL);

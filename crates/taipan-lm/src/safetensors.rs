@@ -14,7 +14,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 
 use half::{bf16, f16};
 use safetensors::Dtype;
@@ -191,7 +190,8 @@ impl View<'_> {
     }
 
     /// Rows of it, along the first dimension, on a device, straight from the file.
-    pub(crate) fn rows(&self, rows: Range<usize>, device: &Device) -> Result<Tensor> {
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn rows(&self, rows: std::ops::Range<usize>, device: &Device) -> Result<Tensor> {
         let mut shape = self.shape.to_vec();
         let size = self.bytes.len() / shape[0];
         shape[0] = rows.len();

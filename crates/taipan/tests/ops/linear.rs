@@ -345,3 +345,50 @@ fn long_sums_of_few_rows_are_exact() -> Result<()> {
     assert!(worst <= 1e-6 * want, "off by {worst} of {want}");
     Ok(())
 }
+
+/// On a GPU, the gradient of `x` from one product is added in the other, or in both to one that is
+/// there.
+#[test]
+fn gradients_of_a_shared_input_add_up() {
+    for (m, k, n) in [(37, 20, 33), (8, 16, 5), (130, 64, 72)] {
+        let product =
+            |x: &Array, w: &Array| naive::linear(x, w, None, Layout::Kn, Activation::None);
+        let call = |t: &[Tensor]| {
+            let a = linear(&t[0], &t[1], None, Activation::None)?;
+            let b = linear(&t[0], &t[2], None, Activation::Tanh)?;
+            let c = linear(&t[0], &t[2], None, Activation::None)?;
+            a.add(&b)?.add(&c)?.add(&t[0].sum_dims(&[1])?.reshape(&[t[0].shape()[0], 1])?)
+        };
+        let reference = move |i: &[Array]| {
+            let (a, b) = (product(&i[0], &i[1]), product(&i[0], &i[2]));
+            Array::from_fn(&[m, n], |at| {
+                let row: f64 = (0..k).map(|j| i[0].at(&[at[0], j])).sum();
+                a.at(at) + b.at(at).tanh() + b.at(at) + row
+            })
+        };
+        let inputs = [input(&[m, k]), input(&[k, n]), input(&[k, n])];
+        let name = format!("shared input {m} {k} {n}");
+        let terms = 4 * m.max(k).max(n);
+        check(&Case::new(name, inputs, call, reference).cancelling(terms));
+    }
+}
+
+/// On a GPU, the gradient of `w` has several terms, which are summed at the end if `w` is a leaf,
+/// and at once if it is not.
+#[test]
+fn gradients_of_a_deep_shared_weight_add_up() {
+    let (m, k, n) = (1100, 5, 3);
+    let call = |t: &[Tensor]| {
+        let a = linear(&t[0], &t[1], None, Activation::None)?;
+        let b = linear(&t[0], &t[1], None, Activation::Tanh)?;
+        let c = linear(&t[0], &t[1].scale(0.5)?, None, Activation::None)?;
+        a.add(&b)?.add(&c)?.add(&t[1].sum()?)
+    };
+    let reference = |i: &[Array]| {
+        let a = naive::linear(&i[0], &i[1], None, Layout::Kn, Activation::None);
+        let sum: f64 = i[1].data.iter().sum();
+        a.map(|a| 1.5 * a + a.tanh() + sum)
+    };
+    let inputs = [input(&[m, k]), input(&[k, n])];
+    check(&Case::new("deep shared weight", inputs, call, reference).cancelling(4 * m));
+}

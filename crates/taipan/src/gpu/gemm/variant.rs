@@ -318,9 +318,13 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
     let vec4: Vec<_> =
         all.iter().filter(loads).map(|&variant| Variant { vec4: true, ..variant }).collect();
     all.extend(vec4);
+    // How tiles are staged does not depend on the epilogue: one is enough.
+    let is_plain =
+        |variant: &&Variant| matches!(variant.adds, Adds::Nothing) && variant.function == PLAIN;
     let f16: Vec<_> = all
         .iter()
         .filter(|variant| variant.can_stage_f16())
+        .filter(is_plain)
         .map(|&variant| Variant { staged_f16: true, ..variant })
         .collect();
     all.into_iter().chain(f16).map(Variant::program).collect()
