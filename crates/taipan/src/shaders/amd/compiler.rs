@@ -5,6 +5,9 @@ use std::ffi::CStr;
 use ash::vk;
 use wgpu::naga;
 
+/// No kernel binds more.
+const MAX_BUFFERS: u32 = 64;
+
 /// An open device of RADV, which can compile and nothing else.
 pub(super) struct Compiler {
     device: ash::Device,
@@ -59,7 +62,7 @@ impl Compiler {
                 };
                 (0..count).map(binding).collect()
             };
-            let buffers = bindings(vk::DescriptorType::STORAGE_BUFFER, 8);
+            let buffers = bindings(vk::DescriptorType::STORAGE_BUFFER, MAX_BUFFERS);
             let params = bindings(vk::DescriptorType::UNIFORM_BUFFER, 1);
             let sets = [&buffers, &params].map(|bindings| {
                 let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(bindings);

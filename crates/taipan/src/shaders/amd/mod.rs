@@ -129,13 +129,13 @@ const HOT: [Hot; 6] = [
         name: "scan, forward, zero-order hold",
         marks: &[FORWARD, "ZERO_ORDER_HOLD: u32 = 1u", EXP2, PACKED, "STEPS: u32 = 16u", F32],
         units: 16,
-        most: 27.0,
+        most: 15.0,
     },
     Hot {
         name: "scan, backward, zero-order hold",
         marks: &[BACKWARD, "ZERO_ORDER_HOLD: u32 = 1u", EXP2, PACKED, F32],
         units: 16,
-        most: 90.0,
+        most: 41.0,
     },
     Hot {
         name: "product, 64×128",
