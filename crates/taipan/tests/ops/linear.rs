@@ -2,7 +2,8 @@
 
 use taipan::check::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
 use taipan::{
-    Activation, DType, Device, Result, Tensor, Weight, linear, linear_backward, linear_recomputing,
+    Activation, DType, Device, Result, Tensor, Weight, concat, linear, linear_backward,
+    linear_recomputing,
 };
 
 use crate::naive::{self, Layout};
@@ -353,17 +354,23 @@ fn gradients_of_a_shared_input_add_up() {
     for (m, k, n) in [(37, 20, 33), (8, 16, 5), (130, 64, 72)] {
         let product =
             |x: &Array, w: &Array| naive::linear(x, w, None, Layout::Kn, Activation::None);
+        // Side by side, so that each value is rounded once.
         let call = |t: &[Tensor]| {
             let a = linear(&t[0], &t[1], None, Activation::None)?;
             let b = linear(&t[0], &t[2], None, Activation::Tanh)?;
             let c = linear(&t[0], &t[2], None, Activation::None)?;
-            a.add(&b)?.add(&c)?.add(&t[0].sum_dims(&[1])?.reshape(&[t[0].shape()[0], 1])?)
+            concat(&[&a, &b, &c, &t[0]], 1)
         };
         let reference = move |i: &[Array]| {
             let (a, b) = (product(&i[0], &i[1]), product(&i[0], &i[2]));
-            Array::from_fn(&[m, n], |at| {
-                let row: f64 = (0..k).map(|j| i[0].at(&[at[0], j])).sum();
-                a.at(at) + b.at(at).tanh() + b.at(at) + row
+            Array::from_fn(&[m, 3 * n + k], |at| {
+                let (row, column) = (at[0], at[1] % n);
+                match at[1] / n {
+                    0 => a.at(&[row, column]),
+                    1 => b.at(&[row, column]).tanh(),
+                    2 => b.at(&[row, column]),
+                    _ => i[0].at(&[row, at[1] - 3 * n]),
+                }
             })
         };
         let inputs = [input(&[m, k]), input(&[k, n]), input(&[k, n])];
@@ -382,12 +389,16 @@ fn gradients_of_a_deep_shared_weight_add_up() {
         let a = linear(&t[0], &t[1], None, Activation::None)?;
         let b = linear(&t[0], &t[1], None, Activation::Tanh)?;
         let c = linear(&t[0], &t[1].scale(0.5)?, None, Activation::None)?;
-        a.add(&b)?.add(&c)?.add(&t[1].sum()?)
+        concat(&[&a, &b, &c, &t[1]], 0)
     };
-    let reference = |i: &[Array]| {
+    let reference = move |i: &[Array]| {
         let a = naive::linear(&i[0], &i[1], None, Layout::Kn, Activation::None);
-        let sum: f64 = i[1].data.iter().sum();
-        a.map(|a| 1.5 * a + a.tanh() + sum)
+        Array::from_fn(&[3 * m + k, n], |at| match (at[0] / m, at[0] % m, at[1]) {
+            (0, row, column) => a.at(&[row, column]),
+            (1, row, column) => a.at(&[row, column]).tanh(),
+            (2, row, column) => 0.5 * a.at(&[row, column]),
+            (_, row, column) => i[1].at(&[row, column]),
+        })
     };
     let inputs = [input(&[m, k]), input(&[k, n])];
     check(&Case::new("deep shared weight", inputs, call, reference).cancelling(4 * m));
