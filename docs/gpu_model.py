@@ -17,7 +17,7 @@ GPUS = {
 # for a multiply-add of a product, and for a state at a step of the scan.
 PRODUCT = 1.02
 SCAN_FORWARD = 6.69
-SCAN_BACKWARD = 19.06
+SCAN_BACKWARD = 19.19
 # exp2 is an instruction of a quarter of the rate, and counts three more.
 EXP2 = 3.0
 # For an element of a kernel that is bound by memory. A guess that does not matter: it would have to
@@ -72,11 +72,11 @@ def step():
         ((4 + 2 * AGAIN) * channels + saved + small) * F32,
         states * (1 + AGAIN) * (SCAN_FORWARD + EXP2),
     )
-    # Ungated y again: u, delta, y. Upstream: delta, z, dy, and two results. Backward: u, the saved
-    # states, and those two, read and written. Gate: z, dy, y, dz. Results in place. Carries of
-    # segments: delta and dy again.
+    # The gate's gradient, with y computed again: u, delta, z, dy, dz. Upstream: delta, z, dy, and two
+    # results. Backward: u, the saved states, and those two, read and written. Carries of segments:
+    # delta and dy again.
     backward = (
-        ((3 + 5 + 5 + 4 + 2 * AGAIN) * channels + 2 * saved + 4 * small) * F32,
+        ((5 + 5 + 5 + 2 * AGAIN) * channels + 2 * saved + 4 * small) * F32,
         states * ((SCAN_BACKWARD + EXP2) + (SCAN_FORWARD + EXP2) * (1 + AGAIN)),
     )
     return {
@@ -84,8 +84,8 @@ def step():
         "head and loss": product(TOKENS, WIDTH, VOCAB),
         "scan, forward": times(LAYERS, forward),
         "scan, backward": times(LAYERS, backward),
-        # Forward: x, y. Backward: x, dy, dx.
-        "convolution": times(LAYERS, elements(channels, 2 + 4)),
+        # Forward: x, y. Backward: x, dy, dx; x and dy again for the gradients of the taps.
+        "convolution": times(LAYERS, elements(channels, 2 + 5)),
         # Forward: two in, two out. Backward: three in, two out.
         "norm and residual": times(LAYERS, elements(TOKENS * WIDTH, 4 + 5)),
         # The norm of the gradients; then θ, m, v read and written, and the gradient.
