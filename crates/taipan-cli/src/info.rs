@@ -18,7 +18,8 @@ pub fn info(path: &Path) -> Result<(), Failure> {
     let is_directory = path.is_dir();
     let found = if is_directory { checkpoints(path)? } else { Vec::new() };
     let mut report = Report::default();
-    let shown = match path.file_name().is_some_and(|name| name == "config.json") {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let shown = match name.ends_with(".json") && !name.ends_with(".index.json") {
         true => report.config(path),
         false => report.model(path),
     };

@@ -135,7 +135,8 @@ fn text_and_json_report_the_same() {
     assert!(lines[0].starts_with("cpu, "), "{text}");
     assert_eq!(lines[1], "0.1 M parameters in f32, 2 x 64 tokens");
     assert!(lines[2].starts_with("step ") && lines[2].ends_with(" tokens/s"), "{text}");
-    assert!(lines[3].starts_with("product ") && lines[3].contains(" GF/s"), "{text}");
+    assert!(lines[3].starts_with("products ") && lines[3].contains(" % of the device's"), "{text}");
+    assert!(lines[4].starts_with("baseline ") && lines[4].contains(" GF/s"), "{text}");
 }
 
 #[test]

@@ -86,6 +86,7 @@ impl ModelFiles {
     /// that lists all of it.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFiles> {
         let mut path = path.as_ref().to_owned();
+        path.metadata().map_err(Error::io(&path))?;
         if path.is_dir()
             && !path.join(CONFIG).exists()
             && let Some((_, last)) = checkpoints(&path)?.pop()

@@ -8,11 +8,13 @@ use taipan_lm::{Batch, Config, Mamba};
 /// The GPU that is tested, with the limits of every browser: 8 buffers, and 128 MiB of each. None
 /// if it is left out.
 fn browser_gpu() -> Option<Device> {
-    let device = check::devices().into_iter().find(|device| *device != Device::Cpu)?;
-    let name = device.name();
+    let tested = check::devices().into_iter().find_map(|device| match device {
+        Device::Gpu(gpu) => Some(gpu),
+        _ => None,
+    })?;
     let adapters = pollster::block_on(adapters());
-    let adapter = adapters.iter().find(|adapter| name.contains(&adapter.get_info().name));
-    let adapter = adapter.unwrap_or_else(|| panic!("{name} is gone"));
+    let adapter = adapters.iter().find(|adapter| adapter.get_info().name == tested.info().name);
+    let adapter = adapter.unwrap_or_else(|| panic!("{} is gone", tested.name()));
     let gpu = pollster::block_on(Gpu::open(adapter, Capabilities::WebGpu)).unwrap();
     assert_eq!(gpu.limits().max_storage_buffers_per_shader_stage, 8);
     assert_eq!(gpu.limits().max_storage_buffer_binding_size, 128 << 20);

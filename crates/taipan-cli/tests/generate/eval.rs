@@ -42,7 +42,7 @@ struct Golden {
 fn the_loss_of_ids_is_that_of_transformers() {
     let harness = Harness::new("golden");
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../taipan-lm/tests/golden");
-    let text = std::fs::read_to_string(golden.join("options.json")).unwrap();
+    let text = std::fs::read_to_string(golden.join("options/values.json")).unwrap();
     let Golden { length, ids, loss } = serde_json::from_str(&text).unwrap();
     let lines: String = ids.chunks(length + 1).map(|row| format!("{row:?}\n")).collect();
     harness.write("rows.jsonl", lines + "\n");
