@@ -14,6 +14,29 @@ pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
 pub use self::run::{Decode, Prefill, decode, prefill};
 pub use self::step::{Step, step};
 use crate::Failure;
+use crate::machine::Dtype;
+
+/// What is measured in which type and where, and how often.
+#[derive(clap::Args)]
+struct Common {
+    /// Dtype of the weights
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    dtype: Dtype,
+    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
+    /// devices
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Rounds to measure; the fastest is reported
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
 
 /// Where the time of some work goes, op by op.
 #[derive(Serialize)]

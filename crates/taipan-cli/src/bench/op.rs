@@ -9,31 +9,9 @@ use taipan::{
     selective_scan,
 };
 
-use super::seconds;
-use crate::machine::{self, Dtype};
+use super::{Common, seconds};
+use crate::machine;
 use crate::{Failure, usage};
-
-/// Where, and how often.
-#[derive(clap::Args)]
-struct Common {
-    /// Dtype of the tensors
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
-    dtype: Dtype,
-    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
-    /// devices
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: String,
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Rounds to measure; the fastest is reported
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-}
 
 /// What to measure: `gelu(x·Wᵀ + bias)`, forward and backward.
 #[derive(clap::Args)]

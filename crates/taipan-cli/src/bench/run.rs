@@ -6,8 +6,8 @@ use serde::Serialize;
 use taipan::{Device, Tensor, roofline};
 use taipan_lm::{Config, Mamba, State};
 
-use super::{Table, peak_memory, product_flops, seconds};
-use crate::machine::{self, Dtype, Quantize};
+use super::{Common, Table, peak_memory, product_flops, seconds};
+use crate::machine::{self, Quantize};
 use crate::{Failure, Usage, usage};
 
 /// The model, and how it runs. The defaults are the shape of mamba-130m.
@@ -28,29 +28,14 @@ struct Model {
     /// Sequences at once
     #[arg(long, value_name = "N", default_value_t = 1)]
     batch: usize,
-    /// Dtype of the weights
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
-    dtype: Dtype,
     /// Weights in fewer bits
     #[arg(long, value_name = "TYPE")]
     quantize: Option<Quantize>,
-    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
-    /// devices
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: String,
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Rounds to measure; the fastest is reported
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
     /// Show where the time goes, op by op
     #[arg(long)]
     profile: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// What to measure: a token of each sequence, after the tokens before it.
@@ -117,7 +102,7 @@ struct Arithmetic {
 
 /// Measure and print.
 pub fn decode(flags: &Decode) -> Result<(), Failure> {
-    let report = machine::with_threads(flags.model.threads, || {
+    let report = machine::with_threads(flags.model.common.threads, || {
         let mut run = Run::new(&flags.model, 1)?;
         let memory = run.on_cpu().then(roofline::Memory::new).transpose()?;
         let (fastest, memory) = run.fastest(|| memory.as_ref().map(roofline::Memory::read))?;
@@ -133,12 +118,12 @@ pub fn decode(flags: &Decode) -> Result<(), Failure> {
         let profile = flags.model.profile.then(|| run.profile()).transpose()?;
         Ok(run.report(fastest, bound, peak_memory, profile))
     })?;
-    crate::print_report(&report, flags.model.json)
+    crate::print_report(&report, flags.model.common.json)
 }
 
 /// Measure and print.
 pub fn prefill(flags: &Prefill) -> Result<(), Failure> {
-    let report = machine::with_threads(flags.model.threads, || {
+    let report = machine::with_threads(flags.model.common.threads, || {
         let mut run = Run::new(&flags.model, flags.tokens)?;
         let on_cpu = run.on_cpu();
         let (fastest, peak) = run.fastest(|| on_cpu.then(roofline::flops))?;
@@ -154,7 +139,7 @@ pub fn prefill(flags: &Prefill) -> Result<(), Failure> {
         };
         Ok(run.report(fastest, bound, peak_memory, flags.model.profile.then_some(table)))
     })?;
-    crate::print_report(&report, flags.model.json)
+    crate::print_report(&report, flags.model.common.json)
 }
 
 /// A model, and what it is given.
@@ -169,7 +154,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(flags: &'a Model, tokens: usize) -> Result<Run<'a>, Failure> {
-        let device = machine::device(&flags.device, flags.dtype)?;
+        let device = machine::device(&flags.common.device, flags.common.dtype)?;
         let config = Config {
             vocab_size: flags.vocab_size,
             hidden_size: flags.d_model,
@@ -183,7 +168,7 @@ impl<'a> Run<'a> {
         if !(1..=1 << 20).contains(&all) {
             return usage(format!("--batch × --tokens is {all}, expected 1 to 2^20"));
         }
-        let model = Mamba::new(&config, flags.dtype.into(), 1, &device)?;
+        let model = Mamba::new(&config, flags.common.dtype.into(), 1, &device)?;
         let model = match flags.quantize {
             Some(Quantize::Int8) => model.quantized()?,
             None => model,
@@ -218,7 +203,7 @@ impl<'a> Run<'a> {
     /// The seconds of the fastest round, and the highest bound, measured between rounds.
     fn fastest(&mut self, bound: impl Fn() -> Option<f64>) -> Result<(f64, Option<f64>), Failure> {
         let (mut fastest, mut highest) = (f64::INFINITY, None);
-        for _ in 0..self.flags.rounds {
+        for _ in 0..self.flags.common.rounds {
             fastest = fastest.min(seconds(|| self.round())?);
             highest = bound().map(|bound| bound.max(highest.unwrap_or(0.0)));
         }
@@ -226,7 +211,7 @@ impl<'a> Run<'a> {
     }
 
     fn profile(&mut self) -> Result<Table, Failure> {
-        Table::fastest(self.flags.rounds, || self.round())
+        Table::fastest(self.flags.common.rounds, || self.round())
     }
 
     /// Of a round. Of the head, only the last position of a prompt is computed.

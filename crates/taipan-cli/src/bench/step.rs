@@ -7,8 +7,8 @@ use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, roofline};
 use taipan_lm::{Batch, Config, Mamba};
 
-use super::{Table, peak_memory, product_flops, seconds};
-use crate::machine::{self, Dtype};
+use super::{Common, Table, peak_memory, product_flops, seconds};
+use crate::machine;
 use crate::{Failure, Usage, usage};
 
 /// What to measure: a step of training with these sizes.
@@ -32,26 +32,11 @@ pub struct Step {
     /// Tokens per sequence
     #[arg(long, value_name = "N", default_value_t = 256)]
     block_size: usize,
-    /// Dtype of the weights
-    #[arg(long, value_name = "TYPE", default_value = "f32")]
-    dtype: Dtype,
-    /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
-    /// devices
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: String,
-    /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// Steps to measure; the fastest is reported
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
     /// Show where the time of a step goes, op by op
     #[arg(long)]
     profile: bool,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// The keys of `--json` are these fields.
@@ -79,12 +64,12 @@ struct Report {
 
 /// Measure and print.
 pub fn step(flags: &Step) -> Result<(), Failure> {
-    let report = machine::with_threads(flags.threads, || measure(flags))?;
-    crate::print_report(&report, flags.json)
+    let report = machine::with_threads(flags.common.threads, || measure(flags))?;
+    crate::print_report(&report, flags.common.json)
 }
 
 fn measure(flags: &Step) -> Result<Report, Failure> {
-    let device = machine::device(&flags.device, flags.dtype)?;
+    let device = machine::device(&flags.common.device, flags.common.dtype)?;
     let mut training = Training::new(flags, &device)?;
     let [m, k, n] = PRODUCT;
     let random = |shape: &[usize]| Tensor::randn(shape, 1, DType::F32, &Device::Cpu);
@@ -92,7 +77,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
     let (mut fastest, mut product) = (f64::INFINITY, f64::INFINITY);
     // The first compiles kernels and fills the memory pool.
     training.step()?;
-    for _ in 0..flags.rounds {
+    for _ in 0..flags.common.rounds {
         fastest = fastest.min(seconds(|| training.step().map(drop))?);
         product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
@@ -101,7 +86,8 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
     // The gradients of a product are two products.
     let tokens = flags.batch_size * flags.block_size;
     let flops = 3.0 * product_flops(training.model.config(), tokens, tokens);
-    let profile = flags.profile.then(|| Table::fastest(flags.rounds, || training.step().map(drop)));
+    let profile =
+        flags.profile.then(|| Table::fastest(flags.common.rounds, || training.step().map(drop)));
     let profile = profile.transpose()?;
     Ok(Report {
         device: device.describe(),
@@ -153,7 +139,7 @@ impl Training {
             // Documents begin in the middle of sequences, as in packed text.
             seq_start: (0..tokens).map(|i| u32::from(i % block_size == block_size / 2)).collect(),
         };
-        let model = Mamba::new(&config, flags.dtype.into(), 1, device)?;
+        let model = Mamba::new(&config, flags.common.dtype.into(), 1, device)?;
         let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
         let parameters: Vec<(&Tensor, Group)> =
             model.parameters().into_iter().map(|p| (&p.tensor, Group::default())).collect();

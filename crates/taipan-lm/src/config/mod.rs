@@ -11,7 +11,9 @@ use self::keys::{Keys, invalid, quote_non_finite};
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use self::tensors::{EMBEDDINGS, HEAD};
 pub use self::tensors::{Layout, TensorSpec};
-use crate::{Error, InvalidValue};
+#[cfg(not(target_family = "wasm"))]
+use crate::Error;
+use crate::InvalidValue;
 
 /// Its name in errors.
 const OWNER: &str = "config";

@@ -28,14 +28,10 @@ pub(crate) fn prefetch_for_later<T>(data: &[T]) {
 }
 
 /// The same for one line, at any address.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn prefetch_at(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: as above; a prefetch of an invalid address has no effect.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }

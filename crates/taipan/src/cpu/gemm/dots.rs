@@ -57,12 +57,15 @@ pub(crate) struct Strip<'a, A> {
 }
 
 /// Lines of a matrix in memory, `k` elements of each, `stride` apart.
+// Other architectures read line by line.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) struct Lines<'a, T> {
     pub(super) data: &'a [T],
     pub(super) stride: usize,
     pub(super) count: usize,
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<'a, T> Lines<'a, T> {
     fn line(&self, line: usize, k: usize) -> &'a [T] {
         &self.data[line * self.stride..][..k]
