@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 
-#[cfg(not(target_family = "wasm"))]
-use crate::Device;
-use crate::cpu::CpuBuffer;
 use crate::cpu::gemm::multiply_adds;
 use crate::cpu::isa::vectorized;
+#[cfg(not(target_family = "wasm"))]
 use crate::error::Result;
+use crate::tensor::{Storage, Tensor};
+#[cfg(not(target_family = "wasm"))]
+use crate::{DType, Device};
 
 /// What no computation can exceed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,8 +38,8 @@ pub fn bounds(device: &Device) -> Result<Bounds> {
     let highest = |rate: &dyn Fn() -> f64| (0..ROUNDS).map(|_| rate()).fold(0.0, f64::max);
     match device {
         Device::Cpu => {
-            let memory = Memory::new()?;
-            Ok(Bounds { memory: highest(&|| memory.read()), flops: highest(&flops) })
+            let tensor = Tensor::full(&[64 << 20], 1.0, DType::F32, device)?;
+            Ok(Bounds { memory: highest(&|| read_rate(&[&tensor])), flops: highest(&flops) })
         }
         Device::Gpu(gpu) => {
             Ok(Bounds { memory: gpu.copy_bandwidth()?, flops: gpu.multiply_add_rate()? })
@@ -46,30 +47,31 @@ pub fn bounds(device: &Device) -> Result<Bounds> {
     }
 }
 
-/// Memory to be read, larger than any cache.
-pub struct Memory(CpuBuffer);
-
-impl Memory {
-    /// 256 MiB.
-    const BYTES: usize = 256 << 20;
-
-    /// Allocate it.
-    pub fn new() -> Result<Memory> {
-        let mut buffer = CpuBuffer::scratch("roofline", Self::BYTES)?;
-        buffer.as_mut_slice::<u32>().fill(1);
-        Ok(Memory(buffer))
-    }
-
-    /// Read all of it once, each thread its own contiguous share: the bytes per second.
-    pub fn read(&self) -> f64 {
-        let words = self.0.as_slice::<u32>();
-        let share = words.len().div_ceil(rayon::current_num_threads());
-        let began = Instant::now();
-        words.par_chunks(share).for_each(|words| {
-            black_box(sum(words));
-        });
-        Self::BYTES as f64 / began.elapsed().as_secs_f64()
-    }
+/// Read tensors on the CPU once, in order: the bytes per second. To measure memory, they must be
+/// larger than the caches.
+///
+/// ```
+/// use taipan::{DType, Device, Tensor, roofline};
+///
+/// let x = Tensor::zeros(&[1 << 20], DType::F32, &Device::Cpu)?;
+/// println!("{:.0} GB/s", roofline::read_rate(&[&x]) / 1e9);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn read_rate(tensors: &[&Tensor]) -> f64 {
+    /// Words that a thread reads at a time.
+    const CHUNK: usize = 1 << 18;
+    let buffers = tensors.iter().filter_map(|tensor| match &tensor.storage {
+        Storage::Cpu(buffer) => Some(buffer.bytes()),
+        Storage::Gpu(_) => None,
+    });
+    let buffers: Vec<&[u8]> = buffers.collect();
+    let bytes: usize = buffers.iter().map(|bytes| bytes.len()).sum();
+    let began = Instant::now();
+    buffers.par_iter().flat_map(|bytes| bytes.par_chunks(4 * CHUNK)).for_each(|bytes| {
+        let (words, _) = bytes.split_at(bytes.len() / 4 * 4);
+        black_box(sum(bytemuck::cast_slice(words)));
+    });
+    bytes as f64 / began.elapsed().as_secs_f64()
 }
 
 /// The floating-point operations per second of fused multiply-adds of f32 in registers, two for

@@ -82,7 +82,7 @@ struct Bandwidth {
     weight_bytes: usize,
     /// Bytes of weights per second, in 10⁹.
     weight_gbs: f64,
-    /// What a loop that only reads memory reached at the same time; absent on a GPU.
+    /// What a loop that only reads the weights reached at the same time; absent on a GPU.
     memory_gbs: Option<f64>,
     fraction: Option<f64>,
 }
@@ -104,9 +104,10 @@ struct Arithmetic {
 pub fn decode(flags: &Decode) -> Result<(), Failure> {
     let report = machine::with_threads(flags.model.common.threads, || {
         let mut run = Run::new(&flags.model, 1)?;
-        let memory = run.on_cpu().then(roofline::Memory::new).transpose()?;
-        let (fastest, memory) = run.fastest(|| memory.as_ref().map(roofline::Memory::read))?;
-        let weight_bytes = run.model.weight_bytes();
+        let (on_cpu, model) = (run.on_cpu(), run.model.clone());
+        let weights = model.weights();
+        let (fastest, memory) = run.fastest(|| on_cpu.then(|| roofline::read_rate(&weights)))?;
+        let weight_bytes = weights.iter().map(|weight| weight.len() * weight.dtype().size()).sum();
         let rate = weight_bytes as f64 / fastest;
         let bound = Bandwidth {
             weight_bytes,

@@ -1,8 +1,8 @@
 //! A layer: norm and mixer, the paper's figure 3.
 
 use taipan::{
-    Activation, CausalConv1d, DType, Scan, Tensor, add_rms_norm, causal_conv1d, linear, recompute,
-    rms_norm, selective_scan,
+    Activation, Arena, CausalConv1d, DType, Scan, Tensor, add_rms_norm, causal_conv1d, linear,
+    recompute, rms_norm, selective_scan,
 };
 
 use super::matrix::Matrix;
@@ -138,13 +138,13 @@ impl Layer {
     }
 
     /// The same layer with its projections in 8 bits.
-    pub(super) fn quantized(self) -> Result<Layer> {
+    pub(super) fn quantized(self, arena: &mut Arena) -> Result<Layer> {
         Ok(Layer {
-            in_x: self.in_x.quantized()?,
-            in_z: self.in_z.quantized()?,
-            x_proj: self.x_proj.quantized()?,
-            dt_proj: self.dt_proj.quantized()?,
-            out: self.out.quantized()?,
+            in_x: self.in_x.quantized(arena)?,
+            in_z: self.in_z.quantized(arena)?,
+            x_proj: self.x_proj.quantized(arena)?,
+            dt_proj: self.dt_proj.quantized(arena)?,
+            out: self.out.quantized(arena)?,
             ..self
         })
     }

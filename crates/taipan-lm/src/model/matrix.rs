@@ -1,6 +1,6 @@
 //! A weight matrix of a model: trained, or in 8 bits.
 
-use taipan::{Int8, Tensor, Weight, embedding};
+use taipan::{Arena, Int8, Tensor, Weight, embedding};
 
 use super::parameter::Parameter;
 use crate::error::Result;
@@ -59,19 +59,12 @@ impl Matrix {
         }
     }
 
-    /// Bytes of its elements.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Matrix::Float(parameter) => parameter.len() * parameter.dtype().size(),
-            Matrix::Int8(int8) => int8.bytes(),
-        }
-    }
-
-    /// The same matrix in 8 bits.
-    pub(super) fn quantized(self) -> Result<Matrix> {
-        match self {
-            Matrix::Float(parameter) => Ok(Matrix::Int8(Int8::quantize(&parameter)?)),
-            Matrix::Int8(_) => Ok(self),
-        }
+    /// The same matrix in 8 bits, in an arena.
+    pub(super) fn quantized(self, arena: &mut Arena) -> Result<Matrix> {
+        let int8 = match self {
+            Matrix::Float(parameter) => Int8::quantize(&parameter)?,
+            Matrix::Int8(int8) => int8,
+        };
+        Ok(Matrix::Int8(int8.stored_in(arena)?))
     }
 }

@@ -28,7 +28,9 @@ mod parameter;
 mod state;
 
 use serde::{Deserialize, Serialize};
-use taipan::{Activation, DType, Device, Int8, Tensor, Weight, linear, linear_cross_entropy};
+use taipan::{
+    Activation, Arena, DType, Device, Int8, Tensor, Weight, linear, linear_cross_entropy,
+};
 
 use self::layer::{Layer, Stream};
 use self::matrix::Matrix;
@@ -118,7 +120,7 @@ impl Mamba {
             count += 1;
             Ok(spec.init.values(&spec.stored_shape(), parameter_seed(seed, count))?)
         };
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
+        Mamba::build(config, &mut ParameterBuilder::new(dtype, device, values))
     }
 
     /// A model with the weights that `find` returns for a name in Hugging Face's files and a shape.
@@ -140,7 +142,7 @@ impl Mamba {
                 None => Ok(whole),
             }
         };
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
+        Mamba::build(config, &mut ParameterBuilder::new(dtype, device, values))
     }
 
     /// A model with the values that a closure gives for each parameter, of any type and on any
@@ -152,7 +154,7 @@ impl Mamba {
         device: &Device,
         values: &mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
     ) -> Result<Mamba> {
-        Mamba::build(config, &mut ParameterBuilder { dtype, device, values })
+        Mamba::build(config, &mut ParameterBuilder::new(dtype, device, values))
     }
 
     fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
@@ -209,21 +211,28 @@ impl Mamba {
     ///
     /// let config = Config { hidden_size: 64, num_hidden_layers: 2, ..Preset::Tiny.config(100) };
     /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
-    /// let bytes = model.weight_bytes();
+    /// let bytes = |model: &Mamba| model.weights().iter().map(|w| w.len() * w.dtype().size()).sum::<usize>();
+    /// let before = bytes(&model);
     /// let model = model.quantized()?;
-    /// assert!(model.weight_bytes() < bytes / 2);
+    /// assert!(bytes(&model) < before / 2);
     /// let (logits, _) = model.next(&Tensor::new(&[5u32], &[1, 1], &Device::Cpu)?, None)?;
     /// assert_eq!(logits.shape(), [1, 100]);
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     pub fn quantized(self) -> Result<Mamba> {
-        let layers = self.layers.into_iter().map(Layer::quantized);
-        Ok(Mamba {
-            embeddings: self.embeddings.quantized()?,
+        let mut arena = Arena::new();
+        let layers = self.layers.into_iter().map(|layer| layer.quantized(&mut arena));
+        let mut model = Mamba {
             layers: layers.collect::<Result<_>>()?,
-            head: self.head.map(Matrix::quantized).transpose()?,
+            embeddings: self.embeddings.quantized(&mut arena)?,
+            head: self.head.map(|head| head.quantized(&mut arena)).transpose()?,
             ..self
-        })
+        };
+        // The memory of the rest is freed only with that of the matrices.
+        for parameter in model.parameters_mut() {
+            parameter.tensor = arena.store(&parameter.tensor)?.tracked();
+        }
+        Ok(model)
     }
 
     /// Whether its matrices are in 8 bits.
@@ -231,13 +240,15 @@ impl Mamba {
         matches!(self.embeddings, Matrix::Int8(_))
     }
 
-    /// The bytes of weights that decoding a token reads: of the embeddings only a row, unless they
-    /// are the head as well.
-    pub fn weight_bytes(&self) -> usize {
-        let floats = self.parameters().into_iter().map(|p| p.len() * p.dtype().size());
-        let int8 = self.matrices().filter_map(Matrix::int8).map(Int8::bytes);
-        let lookup = self.head.as_ref().map_or(0, |_| self.embeddings.bytes());
-        floats.sum::<usize>() + int8.sum::<usize>() - lookup
+    /// The tensors that decoding a token reads: of embeddings that are not the head as well, it reads
+    /// only a row.
+    pub fn weights(&self) -> Vec<&Tensor> {
+        let head = self.head.as_ref().unwrap_or(&self.embeddings);
+        let layers = self.layers.iter().flat_map(Layer::parameters);
+        let floats = layers.chain([&self.norm_f]).chain(head.parameters());
+        let matrices = self.layers.iter().flat_map(Layer::matrices).chain([head]);
+        let int8 = matrices.filter_map(Matrix::int8).flat_map(Int8::tensors);
+        floats.map(|parameter| &parameter.tensor).chain(int8).collect()
     }
 
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {

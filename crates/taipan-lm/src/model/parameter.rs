@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, Range};
 
-use taipan::{DType, Device, Tensor};
+use taipan::{Arena, DType, Device, Tensor};
 
 use crate::Result;
 
@@ -95,6 +95,7 @@ pub(super) struct ParameterBuilder<'a> {
     pub(super) device: &'a Device,
     /// Gives the values, in the shape of the slice in the file.
     pub(super) values: &'a mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
+    arena: Arena,
 }
 
 impl ParameterSpec<'_> {
@@ -108,7 +109,15 @@ impl ParameterSpec<'_> {
     }
 }
 
-impl ParameterBuilder<'_> {
+impl<'a> ParameterBuilder<'a> {
+    pub(super) fn new(
+        dtype: DType,
+        device: &'a Device,
+        values: &'a mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
+    ) -> ParameterBuilder<'a> {
+        ParameterBuilder { dtype, device, values, arena: Arena::new() }
+    }
+
     /// A parameter that is all of a stored tensor.
     pub(super) fn whole(
         &mut self,
@@ -128,7 +137,8 @@ impl ParameterBuilder<'_> {
             [d, 1, k] => values.reshape(&[d, k])?,
             _ => values,
         };
-        let tensor = values.cast(role.dtype(self.dtype))?.to(self.device)?.detached().tracked();
+        let values = values.cast(role.dtype(self.dtype))?.to(self.device)?;
+        let tensor = self.arena.store(&values)?.tracked();
         let name = match rows {
             Some((label, _)) => format!("{stored}[{label}]"),
             None => stored.clone(),

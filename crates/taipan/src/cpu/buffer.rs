@@ -2,34 +2,66 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+#[cfg(target_os = "linux")]
+use super::huge_pages::{Bump, HUGE_PAGE, Huge};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::pool::{Pool, size_class};
 use crate::spec::View;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
-
-const ZERO: Line = Line([0; 64]);
+struct Line([u8; LINE]);
 
 /// Bytes on the host.
 pub(crate) struct CpuBuffer {
-    lines: Vec<Line>,
+    memory: Memory,
     bytes: usize,
+}
+
+/// Whole cache lines.
+enum Memory {
+    Heap(Vec<Line>),
+    #[cfg(target_os = "linux")]
+    Huge(Huge),
+    /// Not from the pool.
+    #[cfg(target_os = "linux")]
+    Arena(Huge),
+}
+
+/// Gives buffers that are next to each other in memory: see [`crate::Arena`].
+#[derive(Default)]
+pub(crate) struct CpuArena {
+    #[cfg(target_os = "linux")]
+    bump: Bump,
+}
+
+impl CpuArena {
+    /// A buffer whose contents are zero.
+    pub(crate) fn take(&mut self, op: &'static str, bytes: usize) -> Result<CpuBuffer> {
+        #[cfg(target_os = "linux")]
+        let memory = self.bump.take(bytes.next_multiple_of(LINE)).map(Memory::Arena);
+        #[cfg(not(target_os = "linux"))]
+        let memory = heap(bytes.div_ceil(LINE));
+        let memory = memory.ok_or(Error::Memory { op, bytes, device: "cpu" })?;
+        Ok(CpuBuffer { memory, bytes })
+    }
 }
 
 impl CpuBuffer {
     /// A buffer whose contents are unspecified, for `op` to fill.
     pub(crate) fn scratch(op: &'static str, bytes: usize) -> Result<Self> {
-        let class = size_class(bytes.div_ceil(size_of::<Line>()));
+        let class = size_class(bytes.div_ceil(LINE));
         let (idle, evicted) = pool().take(class);
         drop(evicted);
-        let lines = match idle {
-            Some(lines) => lines,
+        let memory = match idle {
+            Some(memory) => memory,
             None => fresh(class).ok_or(Error::Memory { op, bytes, device: "cpu" })?,
         };
-        Ok(Self { lines, bytes })
+        Ok(Self { memory, bytes })
     }
 
     /// A copy of `data`.
@@ -50,11 +82,11 @@ impl CpuBuffer {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.bytes]
+        &self.memory.bytes()[..self.bytes]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
+        &mut self.memory.bytes_mut()[..self.bytes]
     }
 }
 
@@ -80,22 +112,57 @@ impl CpuViewMut<'_> {
 
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
-        let evicted = pool().give(self.lines.len(), std::mem::take(&mut self.lines));
+        let memory = std::mem::replace(&mut self.memory, Memory::Heap(Vec::new()));
+        #[cfg(target_os = "linux")]
+        if let Memory::Arena(_) = memory {
+            return;
+        }
+        let evicted = pool().give(memory.bytes().len() / LINE, memory);
         drop(evicted);
     }
 }
 
-fn fresh(lines: usize) -> Option<Vec<Line>> {
-    let mut fresh = Vec::new();
-    fresh.try_reserve_exact(lines).ok()?;
-    fresh.resize(lines, ZERO);
-    pool().count(lines);
-    Some(fresh)
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Heap(lines) => bytemuck::cast_slice(lines),
+            #[cfg(target_os = "linux")]
+            Memory::Huge(huge) | Memory::Arena(huge) => huge.bytes(),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Heap(lines) => bytemuck::cast_slice_mut(lines),
+            #[cfg(target_os = "linux")]
+            Memory::Huge(huge) | Memory::Arena(huge) => huge.bytes_mut(),
+        }
+    }
 }
 
-static POOL: Mutex<Pool<Vec<Line>>> = Mutex::new(Pool::new());
+/// New memory of zeros, or none if there is not enough.
+fn fresh(lines: usize) -> Option<Memory> {
+    #[cfg(target_os = "linux")]
+    let memory = match lines.checked_mul(LINE)? {
+        bytes if bytes >= HUGE_PAGE => Memory::Huge(Huge::new(bytes)?),
+        _ => heap(lines)?,
+    };
+    #[cfg(not(target_os = "linux"))]
+    let memory = heap(lines)?;
+    pool().count(lines);
+    Some(memory)
+}
 
-fn pool() -> MutexGuard<'static, Pool<Vec<Line>>> {
+fn heap(lines: usize) -> Option<Memory> {
+    let mut heap = Vec::new();
+    heap.try_reserve_exact(lines).ok()?;
+    heap.resize(lines, Line([0; LINE]));
+    Some(Memory::Heap(heap))
+}
+
+static POOL: Mutex<Pool<Memory>> = Mutex::new(Pool::new());
+
+fn pool() -> MutexGuard<'static, Pool<Memory>> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -3,6 +3,8 @@
 
 pub(crate) mod buffer;
 pub(crate) mod gemm;
+#[cfg(target_os = "linux")]
+mod huge_pages;
 pub(crate) mod isa;
 pub(crate) mod map;
 pub(crate) mod math;
@@ -11,4 +13,4 @@ pub(crate) mod reduce;
 pub(crate) mod threads;
 pub(crate) mod threefry;
 
-pub(crate) use buffer::{CpuBuffer, CpuView, CpuViewMut};
+pub(crate) use buffer::{CpuArena, CpuBuffer, CpuView, CpuViewMut};

@@ -35,3 +35,12 @@ pub(crate) fn prefetch_at(address: *const u8) {
     // SAFETY: as above; a prefetch of an invalid address has no effect.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
+
+/// The same for data that is needed later.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn prefetch_for_later_at(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+}

@@ -1,10 +1,12 @@
 //! Dense arrays on a device.
 
+mod arena;
 mod display;
 mod random;
 
 use std::sync::Arc;
 
+pub use self::arena::Arena;
 use crate::Device;
 use crate::autograd::{Edge, Exchange, add_node};
 use crate::cpu::CpuBuffer;

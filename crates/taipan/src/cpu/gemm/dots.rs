@@ -115,18 +115,15 @@ dots!(dots_bf16, half::bf16, f32, __m256, __m512);
 mod x86 {
     use super::*;
     use crate::cpu::gemm::vector::{Vector, Widen};
-    use crate::cpu::prefetch::prefetch_at;
+    use crate::cpu::prefetch::{prefetch_at, prefetch_for_later_at};
 
     /// Terms that are summed together; the sums of such blocks are added in order.
     const BLOCK: usize = 4096;
 
-    /// How far ahead of the loads memory is fetched, in bytes.
-    const AHEAD: usize = 512;
-
-    /// [`each_line`] compiled for an instruction set, for at most so many rows at a time. Only for
-    /// processors that have it.
+    /// [`each_line`] compiled for an instruction set, which has registers for two lines of
+    /// at most so many rows. Only for processors that have it.
     macro_rules! strip_for {
-        ($name:ident, $features:literal, [$($rows:literal)+]) => {
+        ($name:ident, $features:literal, $pairs:literal) => {
             pub(super) fn $name<V: Vector, T: Widen<V>>(
                 lines: &Lines<T>,
                 rows: &Rows<V::Element>,
@@ -141,111 +138,167 @@ mod x86 {
                     first: usize,
                     strip: &mut Strip<V::Element>,
                 ) {
+                    // How many lines are read side by side: alone, one that is converted, or
+                    // multiplied by several rows, does not keep memory busy.
+                    let converts = size_of::<T>() < size_of::<V::Element>();
                     // SAFETY: this function has the instruction set.
-                    unsafe { each_line::<V, T, M>(lines, rows, first, strip) }
+                    unsafe {
+                        match M {
+                            1 if converts => each_line::<V, T, M, 4>(lines, rows, first, strip),
+                            1 => each_line::<V, T, M, 1>(lines, rows, first, strip),
+                            2..=$pairs => each_line::<V, T, M, 2>(lines, rows, first, strip),
+                            _ => each_line::<V, T, M, 1>(lines, rows, first, strip),
+                        }
+                    }
                 }
                 let mut strip = strip;
-                let mut first = 0;
-                while first < rows.m {
+                // More than four rows would not stay in the nearest cache, but the lines do in the
+                // next.
+                for first in (0..rows.m).step_by(4) {
                     // SAFETY: chosen for a `Level` that the processor was asked for.
-                    first += unsafe {
+                    unsafe {
                         match rows.m - first {
-                            $($rows => {
-                                run::<V, T, $rows>(lines, rows, first, &mut strip);
-                                $rows
-                            })+
-                            _ => {
-                                const MOST: usize = [$($rows),+].len();
-                                run::<V, T, MOST>(lines, rows, first, &mut strip);
-                                MOST
-                            }
+                            1 => run::<V, T, 1>(lines, rows, first, &mut strip),
+                            2 => run::<V, T, 2>(lines, rows, first, &mut strip),
+                            3 => run::<V, T, 3>(lines, rows, first, &mut strip),
+                            _ => run::<V, T, 4>(lines, rows, first, &mut strip),
                         }
-                    };
+                    }
                 }
             }
         };
     }
-    // Each row has two registers of sums: 8 of 16, and 16 of 32.
-    strip_for!(avx2, "avx2,fma,f16c", [1 2 3 4]);
-    strip_for!(avx512, "avx512f,avx2,fma,f16c", [1 2 3 4 5 6 7 8]);
+    // Each row has two registers of sums for a line: 8 of 16, and 16 of 32.
+    strip_for!(avx2, "avx2,fma,f16c", 2);
+    strip_for!(avx512, "avx512f,avx2,fma,f16c", 4);
 
-    /// Of `M` rows from `first` on.
+    /// Of `M` rows from `first` on, `R` lines at a time.
     ///
     /// SAFETY: the caller is compiled for the instruction set of `V`.
     #[inline(always)]
-    unsafe fn each_line<V: Vector, T: Widen<V>, const M: usize>(
+    unsafe fn each_line<V: Vector, T: Widen<V>, const M: usize, const R: usize>(
         lines: &Lines<T>,
         rows: &Rows<V::Element>,
         first: usize,
         strip: &mut Strip<V::Element>,
     ) {
-        let stride = rows.stride();
-        let data = &rows.data.as_slice::<V::Element>()[first * stride..];
+        let data = &rows.data.as_slice::<V::Element>()[first * rows.stride()..];
         let sums = &mut strip.sums[first * strip.stride..];
-        for j in 0..lines.count {
-            let line = lines.line(j, rows.k);
-            let (head, rest) = line.split_at(line.len().min(BLOCK));
-            // SAFETY: the caller's instruction set; `M` rows follow, of whole vectors each.
-            let mut totals = unsafe { dots::<V, T, M>(head, data, stride) };
-            for (i, terms) in rest.chunks(BLOCK).enumerate() {
-                // SAFETY: as above.
-                let block = unsafe { dots::<V, T, M>(terms, &data[(i + 1) * BLOCK..], stride) };
-                for (total, sum) in totals.iter_mut().zip(block) {
-                    *total += sum;
+        let mut j = 0;
+        while j < lines.count {
+            // SAFETY: the caller's instruction set.
+            unsafe {
+                if j + R <= lines.count {
+                    let totals = totals::<V, T, M, R>(lines, j, rows, data);
+                    store(&totals, &mut sums[j..], strip.stride);
+                    j += R;
+                } else {
+                    let totals = totals::<V, T, M, 1>(lines, j, rows, data);
+                    store(&totals, &mut sums[j..], strip.stride);
+                    j += 1;
                 }
-            }
-            for (i, total) in totals.into_iter().enumerate() {
-                sums[i * strip.stride + j] = total;
             }
         }
     }
 
-    /// The dot products of `terms` with the beginnings of `M` rows, `stride` apart.
+    fn store<A: Real, const M: usize>(totals: &[[A; M]], sums: &mut [A], stride: usize) {
+        for (j, totals) in totals.iter().enumerate() {
+            for (i, total) in totals.iter().enumerate() {
+                sums[i * stride + j] = *total;
+            }
+        }
+    }
+
+    /// The dot products of `R` lines from `j` on with `M` rows, which `data` begins with.
+    ///
+    /// SAFETY: the caller is compiled for the instruction set of `V`.
+    #[inline(always)]
+    unsafe fn totals<V: Vector, T: Widen<V>, const M: usize, const R: usize>(
+        lines: &Lines<T>,
+        j: usize,
+        rows: &Rows<V::Element>,
+        data: &[V::Element],
+    ) -> [[V::Element; M]; R] {
+        let mut totals = [[V::Element::ZERO; M]; R];
+        for from in (0..rows.k).step_by(BLOCK) {
+            let to = rows.k.min(from + BLOCK);
+            let terms = std::array::from_fn(|r| &lines.line(j + r, rows.k)[from..to]);
+            // SAFETY: the caller's instruction set; `M` rows follow, of whole vectors each.
+            let block = unsafe { dots::<V, T, M, R>(terms, &data[from..], rows.stride()) };
+            for (total, sum) in totals.as_flattened_mut().iter_mut().zip(block.as_flattened()) {
+                *total += *sum;
+            }
+        }
+        totals
+    }
+
+    /// The dot products of some terms of each line with the beginnings of `M` rows, `stride` apart.
+    /// The same number of terms of each.
     ///
     /// SAFETY: the caller is compiled for the instruction set of `V`; each row has as many elements
-    /// as `terms`, rounded up to whole vectors, and those beyond are zero.
+    /// as there are terms, rounded up to whole vectors, and those beyond are zero.
     #[inline(always)]
-    unsafe fn dots<V: Vector, T: Widen<V>, const M: usize>(
-        terms: &[T],
+    unsafe fn dots<V: Vector, T: Widen<V>, const M: usize, const R: usize>(
+        terms: [&[T]; R],
         rows: &[V::Element],
         stride: usize,
-    ) -> [V::Element; M] {
-        let padded = terms.len().next_multiple_of(V::LANES);
+    ) -> [[V::Element; M]; R] {
+        // How far ahead of the loads memory is fetched, in bytes: measured.
+        let ahead = match R {
+            4 => 12288,
+            _ if M == 1 => 512,
+            _ => 16384,
+        };
+        let len = terms[0].len();
+        assert!(terms.iter().all(|terms| terms.len() == len), "gemm: lines of other lengths");
+        let padded = len.next_multiple_of(V::LANES);
         assert!(rows.len() >= (M - 1) * stride + padded, "gemm: rows beyond their memory");
         let rows = rows.as_ptr();
         // SAFETY: the caller's instruction set. Loads of `terms` are of whole vectors within it, or
-        // of a padded copy; the assertion covers those of the rows.
+        // of a padded copy; the assertions cover those of the other lines and of the rows.
         unsafe {
-            let mut sums = [[V::splat(V::Element::ZERO); 2]; M];
-            let mut pairs = terms.chunks_exact(2 * V::LANES);
+            let mut sums = [[[V::splat(V::Element::ZERO); 2]; M]; R];
             let mut at = 0;
-            for pair in &mut pairs {
-                let from = pair.as_ptr();
-                for line in (0..size_of_val(pair)).step_by(64) {
-                    prefetch_at(from.cast::<u8>().wrapping_add(AHEAD + line));
+            while at + 2 * V::LANES <= len {
+                // In the order of memory, though the lines are read side by side.
+                let from = terms[0].as_ptr().wrapping_add(R * at).cast::<u8>();
+                for line in (0..R * 2 * V::LANES * size_of::<T>()).step_by(64) {
+                    match M {
+                        1 => prefetch_at(from.wrapping_add(ahead + line)),
+                        // The rows need the nearest cache for themselves.
+                        _ => prefetch_for_later_at(from.wrapping_add(ahead + line)),
+                    }
                 }
-                let w = [T::load(from), T::load(from.add(V::LANES))];
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let x = rows.add(i * stride + at);
-                    sums[0] = sums[0].fma(V::load(x), w[0]);
-                    sums[1] = sums[1].fma(V::load(x.add(V::LANES)), w[1]);
+                for (terms, sums) in terms.iter().zip(&mut sums) {
+                    let from = terms.as_ptr().add(at);
+                    let w = [T::load(from), T::load(from.add(V::LANES))];
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let x = rows.add(i * stride + at);
+                        sums[0] = sums[0].fma(V::load(x), w[0]);
+                        sums[1] = sums[1].fma(V::load(x.add(V::LANES)), w[1]);
+                    }
                 }
                 at += 2 * V::LANES;
             }
-            for rest in pairs.remainder().chunks(V::LANES) {
-                let w = match rest.len() == V::LANES {
-                    true => T::load(rest.as_ptr()),
-                    false => T::load_some(rest),
-                };
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    sums[0] = sums[0].fma(V::load(rows.add(i * stride + at)), w);
+            while at < len {
+                for (terms, sums) in terms.iter().zip(&mut sums) {
+                    let rest = &terms[at..len.min(at + V::LANES)];
+                    let w = match rest.len() == V::LANES {
+                        true => T::load(rest.as_ptr()),
+                        false => T::load_some(rest),
+                    };
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        sums[0] = sums[0].fma(V::load(rows.add(i * stride + at)), w);
+                    }
                 }
                 at += V::LANES;
             }
             // Not by `map`: a closure would be compiled without the instruction set.
-            let mut totals = [V::Element::ZERO; M];
-            for (total, [a, b]) in totals.iter_mut().zip(sums) {
-                *total = a.add(b).sum();
+            let mut totals = [[V::Element::ZERO; M]; R];
+            for (totals, sums) in totals.iter_mut().zip(&sums) {
+                for (total, [a, b]) in totals.iter_mut().zip(sums) {
+                    *total = a.add(*b).sum();
+                }
             }
             totals
         }

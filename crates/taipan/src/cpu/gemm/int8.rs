@@ -30,6 +30,8 @@ pub(crate) struct Int8<'a> {
 pub(super) struct Int8Rows {
     codes: CpuBuffer,
     scales: CpuBuffer,
+    /// `[m, steps·16]`: −128 times the sum of four codes.
+    offsets: CpuBuffer,
     steps: usize,
 }
 
@@ -47,7 +49,7 @@ impl Source<f32> for Int8<'_> {
     }
 
     fn prepare(&self, rows: &mut Rows<f32>) -> Result<()> {
-        rows.int8 = Some(Int8Rows::new(rows, Kernel::current().bias())?);
+        rows.int8 = Some(Int8Rows::new(rows)?);
         Ok(())
     }
 
@@ -96,22 +98,14 @@ impl Kernel {
             Level::Avx512 => Kernel::Avx2,
         }
     }
-
-    /// What is added to the codes of rows: VNNI multiplies unsigned by signed numbers.
-    fn bias(self) -> u8 {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Kernel::Vnni => 128,
-            _ => 0,
-        }
-    }
 }
 
 impl Int8Rows {
-    fn new(rows: &Rows<f32>, bias: u8) -> Result<Int8Rows> {
+    fn new(rows: &Rows<f32>) -> Result<Int8Rows> {
         let (m, steps) = (rows.m, rows.k.div_ceil(STEP));
         let mut codes = CpuBuffer::scratch("gemm", m * steps * STEP)?;
         let mut scales = CpuBuffer::scratch("gemm", m * steps * LANES * size_of::<f32>())?;
+        let mut offsets = CpuBuffer::scratch("gemm", m * steps * LANES * size_of::<i32>())?;
         codes.bytes_mut().fill(0);
         scales.as_mut_slice::<f32>().fill(0.0);
         for row in 0..m {
@@ -122,9 +116,13 @@ impl Int8Rows {
                 let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
                 scales.fill(quantize(x, &mut codes[..x.len()]));
             }
-            codes.iter_mut().for_each(|code| *code = code.wrapping_add(bias));
         }
-        Ok(Int8Rows { codes, scales, steps })
+        let fours = bytemuck::cast_slice::<u8, [i8; 4]>(codes.bytes());
+        let offset_of: &mut [i32] = bytemuck::cast_slice_mut(offsets.bytes_mut());
+        for (offset, four) in offset_of.iter_mut().zip(fours) {
+            *offset = -128 * four.iter().map(|code| *code as i32).sum::<i32>();
+        }
+        Ok(Int8Rows { codes, scales, offsets, steps })
     }
 
     fn codes(&self, row: usize) -> &[u8] {
@@ -133,6 +131,13 @@ impl Int8Rows {
 
     fn scales(&self, row: usize) -> &[f32] {
         &self.scales.as_slice()[row * self.steps * LANES..][..self.steps * LANES]
+    }
+
+    // Only some instruction sets need them.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    fn offsets(&self, row: usize) -> &[i32] {
+        &bytemuck::cast_slice(self.offsets.bytes())[row * self.steps * LANES..]
+            [..self.steps * LANES]
     }
 }
 
@@ -196,10 +201,11 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::*;
+    use crate::cpu::gemm::vector::Vector;
     use crate::cpu::prefetch::prefetch_at;
 
-    /// How far ahead of the loads memory is fetched, in bytes.
-    const AHEAD: usize = 512;
+    /// How far ahead of the loads memory is fetched, in bytes: measured.
+    const AHEAD: usize = 6144;
 
     /// The kernel for `m` rows, compiled for an instruction set. Only for processors that have it.
     macro_rules! strip_for {
@@ -230,59 +236,107 @@ mod x86 {
     strip_for!(avx2, blocks, "avx2,fma");
     strip_for!(vnni, steps, "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma");
 
-    /// Of the lines, and of `M` rows from `first` on: two blocks at a time. Without closures around
-    /// vectors, which would be compiled without the instruction set.
+    /// Of the lines, and of `M` rows from `first` on.
     ///
     /// SAFETY: the caller is compiled for AVX-512 with VNNI.
     #[inline(always)]
-    #[allow(clippy::needless_range_loop)]
     unsafe fn steps<const M: usize>(
         lines: &Int8,
         (rows, first): (&Int8Rows, usize),
         strip: Strip<f32>,
     ) {
-        let codes: [&[[u8; STEP]]; M] =
-            std::array::from_fn(|i| rows.codes(first + i).as_chunks().0);
-        let scales: [&[[f32; LANES]]; M] =
-            std::array::from_fn(|i| rows.scales(first + i).as_chunks().0);
+        let rows: [VnniRow; M] = std::array::from_fn(|i| VnniRow {
+            codes: rows.codes(first + i).as_chunks().0,
+            scales: rows.scales(first + i).as_chunks().0,
+            offsets: rows.offsets(first + i).as_chunks().0,
+        });
+        let count = lines.scales.len() / lines.blocks;
+        let mut j = 0;
+        while j < count {
+            let strip = Strip { sums: &mut strip.sums[j..], ..strip };
+            // One line at a time would not keep memory busy.
+            // SAFETY: the caller's instruction set.
+            unsafe {
+                if M == 1 && j + 4 <= count {
+                    together::<M, 4>(lines, j, &rows, strip);
+                    j += 4;
+                } else if j + 2 <= count {
+                    together::<M, 2>(lines, j, &rows, strip);
+                    j += 2;
+                } else {
+                    together::<M, 1>(lines, j, &rows, strip);
+                    j += 1;
+                }
+            }
+        }
+    }
+
+    /// A row, by steps.
+    struct VnniRow<'a> {
+        codes: &'a [[u8; STEP]],
+        scales: &'a [[f32; LANES]],
+        offsets: &'a [[i32; LANES]],
+    }
+
+    /// Of `R` lines from `j` on: two blocks at a time. Without closures around vectors, which would
+    /// be compiled without the instruction set.
+    ///
+    /// SAFETY: the caller is compiled for AVX-512 with VNNI.
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop)]
+    unsafe fn together<const M: usize, const R: usize>(
+        lines: &Int8,
+        j: usize,
+        rows: &[VnniRow; M],
+        strip: Strip<f32>,
+    ) {
+        let (bytes, blocks) = (lines.blocks * BLOCK, lines.blocks);
+        let codes: [&[i8]; R] = std::array::from_fn(|r| &lines.codes[(j + r) * bytes..][..bytes]);
+        let scales: [&[f32]; R] =
+            std::array::from_fn(|r| &lines.scales[(j + r) * blocks..][..blocks]);
         // SAFETY: the caller's instruction set. Loads are from arrays of the length of a vector,
         // or, of the last block of a line, of half a vector and one scale.
         unsafe {
+            // VNNI multiplies unsigned by signed numbers: this adds 128 to codes of weights.
             let bias = _mm512_set1_epi8(-128);
             // The first scale for 8 lanes, the second for the others.
             let twice = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
-            let line_scales = lines.scales.chunks_exact(lines.blocks);
-            let line_codes = lines.codes.chunks_exact(lines.blocks * BLOCK);
-            for (j, (line, line_scales)) in line_codes.zip(line_scales).enumerate() {
-                let (pairs, rest) = line.as_chunks::<STEP>();
-                let (scale_pairs, scale_rest) = line_scales.as_chunks::<2>();
-                let mut sums = [_mm512_setzero_ps(); M];
-                for step in 0..lines.blocks.div_ceil(2) {
-                    let (w, scale) = match pairs.get(step) {
+            let mut sums = [[_mm512_setzero_ps(); M]; R];
+            for step in 0..blocks.div_ceil(2) {
+                // In the order of memory, though the lines are read side by side.
+                for line in 0..R {
+                    let ahead = AHEAD + (step * R + line) * STEP;
+                    prefetch_at(codes[0].as_ptr().cast::<u8>().wrapping_add(ahead));
+                }
+                for r in 0..R {
+                    let (w, scale) = match codes[r][step * STEP..].first_chunk::<STEP>() {
                         Some(w) => {
-                            prefetch_at(w.as_ptr().cast::<u8>().wrapping_add(AHEAD));
-                            let scale = _mm_loadl_epi64(scale_pairs[step].as_ptr().cast());
-                            let scale = _mm512_castsi512_ps(_mm512_castsi128_si512(scale));
+                            let scale = scales[r][2 * step..][..2].as_ptr();
+                            let scale = _mm512_castsi128_si512(_mm_loadl_epi64(scale.cast()));
                             let w = _mm512_loadu_si512(w.as_ptr().cast());
-                            (w, _mm512_permutexvar_ps(twice, scale))
+                            (w, _mm512_permutexvar_ps(twice, _mm512_castsi512_ps(scale)))
                         }
                         None => {
-                            let w = _mm256_loadu_si256(rest[..BLOCK].as_ptr().cast());
-                            (_mm512_zextsi256_si512(w), _mm512_set1_ps(scale_rest[0]))
+                            let w = codes[r][step * STEP..][..BLOCK].as_ptr();
+                            let w = _mm512_zextsi256_si512(_mm256_loadu_si256(w.cast()));
+                            (w, _mm512_set1_ps(scales[r][2 * step]))
                         }
                     };
-                    // Rows are 128 too large: that many times the sum of `w` too much.
-                    let excess = _mm512_dpbusd_epi32(_mm512_setzero_si512(), bias, w);
-                    let start = _mm512_sub_epi32(_mm512_setzero_si512(), excess);
+                    let w = _mm512_xor_si512(w, bias);
                     for i in 0..M {
-                        let x = _mm512_loadu_si512(codes[i][step].as_ptr().cast());
-                        let dots = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, x, w));
-                        let both = _mm512_mul_ps(scale, _mm512_loadu_ps(scales[i][step].as_ptr()));
-                        sums[i] = _mm512_fmadd_ps(dots, both, sums[i]);
+                        let x = _mm512_loadu_si512(rows[i].codes[step].as_ptr().cast());
+                        // That much is too much.
+                        let offset = _mm512_loadu_si512(rows[i].offsets[step].as_ptr().cast());
+                        let dots = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(offset, w, x));
+                        let row_scale = _mm512_loadu_ps(rows[i].scales[step].as_ptr());
+                        let both = _mm512_mul_ps(scale, row_scale);
+                        sums[r][i] = _mm512_fmadd_ps(dots, both, sums[r][i]);
                     }
                 }
+            }
+            for r in 0..R {
                 for i in 0..M {
-                    strip.sums[i * strip.stride + j] = _mm512_reduce_add_ps(sums[i]);
+                    strip.sums[i * strip.stride + r] = sums[r][i].sum();
                 }
             }
         }
@@ -324,9 +378,7 @@ mod x86 {
                     }
                 }
                 for i in 0..M {
-                    let mut lanes = [0f32; LANES / 2];
-                    _mm256_storeu_ps(lanes.as_mut_ptr(), sums[i]);
-                    strip.sums[i * strip.stride + j] = crate::cpu::reduce::join(lanes);
+                    strip.sums[i * strip.stride + j] = sums[i].sum();
                 }
             }
         }

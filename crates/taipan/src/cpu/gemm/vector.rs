@@ -4,7 +4,6 @@ use std::arch::x86_64::*;
 
 use half::{bf16, f16};
 
-use crate::cpu::reduce::join;
 use crate::dtype::Real;
 
 /// A vector register, for processors that have it.
@@ -25,7 +24,7 @@ pub(super) trait Vector: Copy {
 }
 
 macro_rules! vector {
-    ($v:ty, $e:ty, $splat:ident $load:ident $store:ident $add:ident $fma:ident) => {
+    ($v:ty, $e:ty, $splat:ident $load:ident $store:ident $add:ident $fma:ident, |$x:ident| $sum:expr) => {
         impl Vector for $v {
             type Element = $e;
             const LANES: usize = size_of::<$v>() / size_of::<$e>();
@@ -56,18 +55,31 @@ macro_rules! vector {
             }
             #[inline(always)]
             unsafe fn sum(self) -> $e {
-                let mut lanes = [0.0; Self::LANES];
-                // SAFETY: the trait's; there are `LANES` elements.
-                unsafe { self.store(lanes.as_mut_ptr()) };
-                join(lanes)
+                let $x = self;
+                // SAFETY: the trait's.
+                unsafe { $sum }
             }
         }
     };
 }
-vector!(__m256, f32, _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps);
-vector!(__m256d, f64, _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd);
-vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps);
-vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd);
+vector!(__m256, f32, _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_add_ps _mm256_fmadd_ps,
+|x| {
+    let fours = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
+    _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
+});
+vector!(__m256d, f64, _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_add_pd _mm256_fmadd_pd,
+|x| {
+    let twos = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
+    _mm_cvtsd_f64(_mm_add_sd(twos, _mm_unpackhi_pd(twos, twos)))
+});
+vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_ps _mm512_fmadd_ps,
+|x| {
+    let upper = _mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x));
+    _mm512_castps512_ps256(x).add(_mm256_castpd_ps(upper)).sum()
+});
+vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd,
+    |x| _mm512_castpd512_pd256(x).add(_mm512_extractf64x4_pd::<1>(x)).sum());
 
 /// Elements that are converted to those of a vector while they are loaded.
 ///

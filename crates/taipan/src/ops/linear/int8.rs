@@ -11,7 +11,7 @@ use crate::kernel::{CpuIo, GpuIo, Kernel, compute, compute_one, run_one};
 use crate::ops::embedding::ensure_below;
 use crate::product::{Layout, Product};
 use crate::spec::Spec;
-use crate::tensor::Tensor;
+use crate::tensor::{Arena, Tensor};
 use crate::{DType, Device, grad_mode};
 
 const QUANTIZE: &str = "int8";
@@ -106,6 +106,12 @@ impl Int8 {
         let mut parts = compute((QUANTIZE, ""), &[weight], specs, cpu, gpu)?;
         let scales = parts.swap_remove(1);
         Ok(Int8 { codes: parts.swap_remove(0), scales, k })
+    }
+
+    /// A copy in an arena.
+    pub fn stored_in(&self, arena: &mut Arena) -> Result<Int8> {
+        let (codes, scales) = (arena.store(&self.codes)?, arena.store(&self.scales)?);
+        Ok(Int8 { codes, scales, k: self.k })
     }
 
     /// `[n, k]`
