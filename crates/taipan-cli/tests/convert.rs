@@ -1,5 +1,8 @@
 //! `taipan convert` and `taipan info` on models of every kind.
 
+#[path = "../../taipan-lm/tests/common/empty.rs"]
+mod empty;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -10,12 +13,7 @@ fn golden(name: &str) -> String {
 
 /// An empty directory of one test.
 fn directory(test: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("convert").join(test);
-    if path.exists() {
-        std::fs::remove_dir_all(&path).unwrap();
-    }
-    std::fs::create_dir_all(&path).unwrap();
-    path
+    empty::directory("convert", test)
 }
 
 fn taipan(directory: &Path, arguments: &[&str]) -> Output {
@@ -127,4 +125,18 @@ fn damage_is_an_error_after_the_rest_was_shown() {
     std::fs::write(here.join("model/tokenizer.json"), "{\"a\": \"\u{e9}").unwrap();
     let error = fail(&here, &["info", "model"], 1);
     assert!(error.starts_with("taipan: model/tokenizer.json: "), "{error}");
+
+    // A byte of a file of torch that nothing reads, but its checksum.
+    let [config, weights] = ["config.json", "pytorch_model.bin"]
+        .map(|name| std::fs::read(Path::new(&golden("original")).join(name)).unwrap());
+    let name = b"/version";
+    let at = weights.windows(name.len()).position(|bytes| bytes == name).unwrap();
+    let at = at + weights[at..].iter().position(|byte| *byte == b'3').unwrap();
+    let mut changed = weights;
+    changed[at] = b'4';
+    std::fs::create_dir(here.join("torch")).unwrap();
+    std::fs::write(here.join("torch/config.json"), config).unwrap();
+    std::fs::write(here.join("torch/pytorch_model.bin"), changed).unwrap();
+    let error = fail(&here, &["info", "torch"], 1);
+    assert!(error.contains("/version is ") && error.contains(", expected "), "{error}");
 }

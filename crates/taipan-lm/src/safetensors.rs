@@ -20,7 +20,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use taipan::{DType, Device, Element, Tensor};
+use taipan::{DType, Device, Element, MAX_RANK, Tensor};
 
 use crate::error::ensure;
 use crate::{Error, Result};
@@ -259,9 +259,15 @@ fn header(name: &str, bytes: &[u8]) -> Result<(usize, Header)> {
     let (json, data) = rest.split_at(length as usize);
     let header: Header = serde_json::from_slice(json)
         .map_err(|error| Error::invalid(name, format!("the header: {error}")))?;
-    for (tensor, TensorInfo { dtype, .. }) in &header.tensors {
-        let is_known = self::dtype(*dtype).is_some();
-        ensure!(is_known, name, "{tensor} is of type {dtype}, which is not supported");
+    for (tensor, TensorInfo { dtype, shape, .. }) in &header.tensors {
+        let known = self::dtype(*dtype).map(DType::size);
+        ensure!(known.is_some(), name, "{tensor} is of type {dtype}, which is not supported");
+        let rank = shape.len();
+        let fits = rank <= MAX_RANK;
+        ensure!(fits, name, "{tensor} has {rank} dimensions, expected at most {MAX_RANK}");
+        // Zeros count as ones, as for a tensor: [0, 2^40, 2^40] is refused whatever the order.
+        let size = shape.iter().try_fold(known.unwrap_or(1), |n, d| n.checked_mul(*d.max(&1)));
+        ensure!(size.is_some(), name, "the size of {tensor}, {shape:?}, overflows");
     }
     let mut in_order: Vec<_> = header.tensors.clone().into_iter().collect();
     in_order.sort_by_key(|(_, info)| info.data_offsets);

@@ -23,9 +23,7 @@ fn limit_files(bytes: u64) {
 #[test]
 fn a_checkpoint_that_does_not_fit_leaves_the_last_one() {
     let run = Run::new();
-    let mut trainer = run.begin();
-    steps(&mut trainer, 1);
-    trainer.save(run.path(), 1).unwrap();
+    let mut trainer = run.one_step(1);
     trainer.export(run.path()).unwrap();
     let (before, exported) = (files(&run.checkpoint(1)), run.names());
     steps(&mut trainer, 1);

@@ -1,47 +1,23 @@
 //! The estimate of memory against what is allocated; in a process of its own, which counts.
 
+#[path = "../../taipan/tests/harness/allocator.rs"]
+mod allocator;
 #[path = "train/harness.rs"]
 mod harness;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use allocator::{live, usage};
 use harness::{Run, TEXT, steps};
 use taipan::DType;
 use taipan_lm::{Activations, Config, Memory, Preset, Recipe, Tokenizer, Trainer};
-
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: the system's allocator does the work; the counts are beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// The most that a run of two steps has at a time, and the estimate.
 fn run(run: Run) -> (u64, u64) {
     let (data, tokenizer) = (run.data(&TEXT.repeat(20)), Tokenizer::bytes());
     let mut trainer = Trainer::new(run.model(), data, tokenizer, run.recipe.clone()).unwrap();
-    PEAK.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
-    steps(&mut trainer, 2);
+    let before = live();
+    let usage = usage(|| steps(&mut trainer, 2)).1;
     let estimate = Memory::of_training(&run.config, run.dtype, &run.recipe);
-    (PEAK.load(Ordering::Relaxed) as u64, estimate.total())
+    ((before + usage.peak) as u64, estimate.total())
 }
 
 #[test]

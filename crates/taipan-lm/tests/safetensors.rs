@@ -134,10 +134,15 @@ fn headers_that_make_no_sense_are_refused() {
     assert!(error(&file(&of("F33", "[8]"), 8)).starts_with("f: the header: unknown variant `F33`"));
     assert!(error(&file(&of("F32", "[-2]"), 8)).starts_with("f: the header: invalid value"));
     let huge = of("F64", "[4294967296,4294967296,2]");
-    assert!(error(&file(&huge, 8)).starts_with("f: overflow computing buffer size from shape"));
-    // A size of 0 in a shape whose other sizes overflow: the order of the product decides.
-    let empty = r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}}"#;
-    assert!(error(&file(empty, 0)).starts_with("f: overflow computing buffer size from shape"));
+    let overflow = "f: the size of a, [4294967296, 4294967296, 2], overflows";
+    assert_eq!(error(&file(&huge, 8)), overflow);
+    // A size of 0 in a shape whose other sizes overflow, in any order.
+    for shape in ["[4294967296,4294967296,0]", "[0,4294967296,4294967296]"] {
+        let empty = format!(r#"{{"a":{{"dtype":"F32","shape":{shape},"data_offsets":[0,0]}}}}"#);
+        assert!(error(&file(&empty, 0)).ends_with(", overflows"), "{shape}");
+    }
+    let deep = of("F32", &format!("[{}2]", "1,".repeat(64)));
+    assert_eq!(error(&file(&deep, 8)), "f: a has 65 dimensions, expected at most 64");
     let unknown = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":0}}"#;
     assert!(error(&file(unknown, 8)).starts_with("f: the header: unknown field `x`"));
     assert!(error(&file("{", 0)).starts_with("f: the header: EOF"));

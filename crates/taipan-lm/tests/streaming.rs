@@ -1,46 +1,16 @@
 //! A corpus need not fit into memory: an allocator counts what a build holds.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../taipan/tests/harness/allocator.rs"]
+mod allocator;
+
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use allocator::usage;
 use taipan_lm::Tokenizer;
 use taipan_lm::data::{Dataset, Order, Sources, Split};
 
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(held, Relaxed);
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 const MIB: usize = 1 << 20;
-
-/// What `work` holds at most, more than before it.
-fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = HELD.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let result = work();
-    (result, PEAK.load(Relaxed) - before)
-}
 
 /// One test, so that nothing else allocates.
 #[test]
@@ -60,23 +30,20 @@ fn memory_does_not_grow_with_the_corpus() {
     let split = Split { held_out: 0.02, ..Split::default() };
 
     let build = || Dataset::build(directory.join("bytes"), &sources, &Tokenizer::bytes(), &split);
-    let (data, held) = peak(build);
-    assert!(held < 24 * MIB, "{held} bytes held while 36 MiB of bytes are tokenised");
+    let (data, taken) = usage(build);
+    assert!(taken.peak < 24 * MIB, "{taken:?} while 36 MiB of bytes are tokenised");
     let (data, all) = (data.unwrap(), 36 * MIB as u64);
     assert_eq!((data.bytes(), data.train_tokens() + data.held_out_tokens()), (all, all + 2));
-    let (batch, held) =
-        peak(|| data.batch(&Order { seed: 0, batch_size: 8, block_size: 256 }, 1 << 40).unwrap());
-    assert!(batch.ids.len() == 2048 && held < MIB, "{held} bytes held for a batch");
+    let (batch, taken) =
+        usage(|| data.batch(&Order { seed: 0, batch_size: 8, block_size: 256 }, 1 << 40).unwrap());
+    assert!(batch.ids.len() == 2048 && taken.peak < MIB, "{taken:?} for a batch");
 
     let bpe = Tokenizer::train_bpe(&Sources::texts([("line", line.repeat(100))]), 270).unwrap();
     let short = directory.join("short.txt");
     fs::write(&short, line.repeat(4 * MIB / 64)).unwrap();
     let short = Sources::find([short]).unwrap();
-    let (data, held) = peak(|| Dataset::build(directory.join("bpe"), &short, &bpe, &split));
-    assert!(
-        held < 24 * MIB,
-        "{held} bytes held while 4 MiB are tokenised, some 100 bytes per token"
-    );
+    let (data, taken) = usage(|| Dataset::build(directory.join("bpe"), &short, &bpe, &split));
+    assert!(taken.peak < 24 * MIB, "{taken:?} while 4 MiB are tokenised, some 100 bytes per token");
     assert_eq!(data.unwrap().bytes(), 4 * MIB as u64);
     fs::remove_dir_all(&directory).unwrap();
 }

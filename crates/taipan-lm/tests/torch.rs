@@ -158,6 +158,11 @@ fn tensors_lie_within_their_storage() {
         );
     }
     assert_eq!(fits(-1, &[1], &[1]).unwrap_err(), "f: data.pkl: a size is -1");
+    // A number in as many bytes as it needs: the last has its sign.
+    let mut short = one_tensor(0, &[4], &[1]);
+    let at = short.windows(10).position(|bytes| bytes == int(0)).unwrap();
+    short.splice(at..at + 10, [0x8a, 1, 0xfe]);
+    assert_eq!(error(&with_pickle(&short)), "f: data.pkl: a size is -2");
     assert_eq!(fits(0, &[1], &[-1]).unwrap_err(), "f: data.pkl: a size is -1");
     assert_eq!(
         fits(0, &[1], &[]).unwrap_err(),
@@ -207,13 +212,15 @@ fn pickles_that_would_run_code_are_refused_by_name() {
 
 #[test]
 fn pickles_that_make_no_sense_are_refused() {
-    let cases: [(Vec<u8>, &str); 13] = [
+    let cases: [(Vec<u8>, &str); 15] = [
         (b"".to_vec(), "it ends early"),
         (b"X\xff\xff\xff\xffab".to_vec(), "it ends early"),
         (b".".to_vec(), "it takes a value from an empty stack"),
         (b"(t".to_vec(), "it ends early"),
         (b"t".to_vec(), "it takes values to a mark that is not there"),
         (b"N(\x85".to_vec(), "it takes values from an empty stack"),
+        (b"N(.".to_vec(), "it takes a value from an empty stack"),
+        (b"NNb".to_vec(), "it sets attributes of what is not a dict"),
         (b"h\x05".to_vec(), "value 5 of its memo is not there"),
         (b"NNs".to_vec(), "it sets an item of what is not a dict"),
         (b"}(Nu".to_vec(), "it sets a key without a value"),
@@ -231,6 +238,11 @@ fn pickles_that_make_no_sense_are_refused() {
     let (start, end) = (&one[..one.len() - 1], b"}.");
     let two = error(&with_pickle(&[start, end].concat()));
     assert_eq!(two, "f: data.pkl: it leaves more than one value");
+    let item = &one[3..one.len() - 1];
+    let twice = [&one[..one.len() - 1], item, b"."].concat();
+    assert_eq!(error(&with_pickle(&twice)), "f: w is there twice");
+    let long = error(&with_pickle(&vec![b'N'; (4 << 20) + 1]));
+    assert_eq!(long, "f: data.pkl has 4194305 bytes, expected at most 4194304");
 }
 
 #[test]
@@ -260,6 +272,15 @@ fn archives_that_lie_are_refused() {
     let place = "f: a/data.pkl is not where the archive's directory says";
     assert_eq!(changed(central + 42, 1), place);
     assert_eq!(changed(30, b'b'), place, "another name at its place");
+    assert_eq!(changed(0, 0), place, "another header");
+    let damaged = "f: an entry of the zip archive's directory is damaged";
+    assert_eq!(changed(central, 0), damaged);
+    assert_eq!(changed(central + 33, 0xff), damaged, "a comment beyond the directory");
+    // Behind the end may be a comment, which may look like another end.
+    let comment = [&0x0605_4b50u32.to_le_bytes()[..], &[0xff; 30]].concat();
+    let mut commented = [&whole[..], &comment].concat();
+    commented[end + 20] = comment.len() as u8;
+    assert!(TorchFile::parse("f", commented).is_ok());
     let mut long = whole.clone();
     for at in [central + 22, central + 26] {
         long[at] = 1; // 65536 bytes more, of both sizes

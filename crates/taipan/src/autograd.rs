@@ -140,11 +140,10 @@ impl Drop for Node {
 
 /// Run `op` and, if an input is tracked, add it to the graph.
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let needs: Vec<bool> =
-        inputs.iter().map(|t| t.edge.is_some() && grad_mode::is_enabled()).collect();
-    if !needs.contains(&true) {
+    if !grad_mode::is_enabled() || inputs.iter().all(|t| t.edge.is_none()) {
         return run(&op, inputs);
     }
+    let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some()).collect();
     let (mut results, extra_saved) = run_saving(&op, inputs)?;
     let save = |t: &Tensor, slot| op.saves(slot, &needs).then(|| t.detached());
     let mut saved = Saved {

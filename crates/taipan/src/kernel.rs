@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::Device;
 use crate::cpu::threads::isolated;
 use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
@@ -9,6 +11,9 @@ use crate::error::{Error, Result};
 use crate::gpu::{Elements, Gpu, GpuView, Grid, Launch, Params, Program};
 use crate::spec::{Spec, View};
 use crate::tensor::{Storage, Tensor};
+
+/// One thing for each input or output of a kernel, of which there are rarely more than ten.
+type Few<T> = SmallVec<[T; 10]>;
 
 /// A computation that checks its inputs and runs on every device.
 pub(crate) trait Kernel {
@@ -100,7 +105,7 @@ pub(crate) fn run_saving<K: Kernel>(
     Ok((outputs, saved))
 }
 
-fn specs<'a>(inputs: &[&'a Tensor]) -> Vec<&'a Spec> {
+fn specs<'a>(inputs: &[&'a Tensor]) -> Few<&'a Spec> {
     inputs.iter().map(|t| &t.spec).collect()
 }
 
@@ -119,26 +124,28 @@ pub(crate) fn compute(
     gpu: impl FnOnce(GpuIo) -> Result<()>,
 ) -> Result<Vec<Tensor>> {
     let device = one_device(op, inputs.iter().copied())?;
-    let storages: Vec<Storage> = device.span(op, role, || match device {
+    let storages: Few<Storage> = device.span(op, role, || match device {
         Device::Cpu => {
             let buffers = outputs.iter().map(|spec| CpuBuffer::scratch(op, spec.bytes()));
-            let mut buffers = buffers.collect::<Result<Vec<_>>>()?;
-            let mut views: Vec<_> =
+            let mut buffers = buffers.collect::<Result<Few<_>>>()?;
+            let mut views: Few<_> =
                 outputs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
             isolated(|| cpu(CpuIo { inputs: &cpu_views(inputs), outputs: &mut views }))?;
+            drop(views);
             Ok(buffers.into_iter().map(|buffer| Storage::Cpu(Arc::new(buffer))).collect())
         }
         Device::Gpu(device) => {
-            let mut buffers = Vec::with_capacity(outputs.len());
+            let mut buffers = Few::new();
             for spec in &outputs {
                 device.ensure_type(op, "the result", spec.dtype())?;
                 buffers.push(device.scratch(op, spec.bytes())?);
             }
-            let views: Vec<_> =
+            let views: Few<_> =
                 outputs.iter().zip(&buffers).map(|(spec, data)| View { spec, data }).collect();
             if outputs.iter().any(|spec| spec.len() > 0) {
                 gpu(GpuIo { op, gpu: device, inputs: &gpu_views(inputs), outputs: &views })?;
             }
+            drop(views);
             Ok(buffers.into_iter().map(|buffer| Storage::Gpu(Arc::new(buffer))).collect())
         }
     })?;
@@ -220,7 +227,7 @@ fn one_device<'a>(
     }
 }
 
-fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<CpuView<'a>> {
+fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Few<CpuView<'a>> {
     let view = |t: &&'a Tensor| match &t.storage {
         Storage::Cpu(data) => View { spec: &t.spec, data: &**data },
         Storage::Gpu(_) => unreachable!("checked by `one_device`"),
@@ -228,7 +235,7 @@ fn cpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<CpuView<'a>> {
     tensors.iter().map(view).collect()
 }
 
-fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Vec<GpuView<'a>> {
+fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Few<GpuView<'a>> {
     let view = |t: &&'a Tensor| match &t.storage {
         Storage::Gpu(data) => View { spec: &t.spec, data: &**data },
         Storage::Cpu(_) => unreachable!("checked by `one_device`"),

@@ -97,5 +97,6 @@ pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_sc
 #[cfg(not(target_family = "wasm"))]
 pub use profile::profile;
 pub use recompute::recompute;
+pub use spec::MAX_RANK;
 pub use tensor::{Arena, Tensor};
 pub use wgpu;

@@ -1,15 +1,18 @@
 //! The spec of a tensor: shape and element type; and arithmetic of shapes.
 
+use smallvec::SmallVec;
+
 use crate::DType;
 use crate::error::{Result, ensure};
 
 /// The most dimensions of a tensor.
-const RANK: usize = 64;
+pub const MAX_RANK: usize = 64;
 
 /// A shape whose size does not overflow, and the type of the elements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spec {
-    shape: Vec<usize>,
+    /// In place up to four dimensions: a decoded token makes some hundreds of tensors.
+    shape: SmallVec<[usize; 4]>,
     dtype: DType,
     len: usize,
 }
@@ -18,14 +21,14 @@ impl Spec {
     /// An error if the size in bytes overflows.
     pub(crate) fn new(op: &'static str, shape: &[usize], dtype: DType) -> Result<Self> {
         let rank = shape.len();
-        ensure!(op, rank <= RANK, "{rank} dimensions found, expected at most {RANK}");
+        ensure!(op, rank <= MAX_RANK, "{rank} dimensions found, expected at most {MAX_RANK}");
         // Zeros count as ones, so that [0, 2^40, 2^40] is refused whatever the order.
         let bytes = shape
             .iter()
             .try_fold(dtype.size(), |n, &d| n.checked_mul(d.max(1)))
             .filter(|&n| n <= isize::MAX as usize);
         ensure!(op, bytes.is_some(), "the size of {shape:?} in {dtype} overflows");
-        Ok(Self { shape: shape.to_vec(), dtype, len: shape.iter().product() })
+        Ok(Self { shape: shape.into(), dtype, len: shape.iter().product() })
     }
 
     /// The same shape with another element type.

@@ -4,7 +4,7 @@
 #[path = "harness/allocator.rs"]
 mod allocator;
 
-use allocator::{LARGE, live, usage};
+use allocator::{live, usage};
 use taipan::{Activation, DType, Device, Tensor, linear};
 
 /// One test, because the pool belongs to the process; from small to large, because it remembers
@@ -34,7 +34,8 @@ fn a_step_finds_its_buffers(dtype: DType) {
     // Threads that pack at the same time take a buffer each, and how many do is up to chance: one
     // step of many will find them all.
     let least = (0..20).map(|_| usage(step).1.taken).min();
-    assert!(least <= Some(LARGE), "{dtype}: every step takes {least:?} bytes or more");
+    // The graph, and jobs of rayon.
+    assert!(least <= Some(64 << 10), "{dtype}: every step takes {least:?} bytes or more");
 }
 
 /// Another size at each step: idle buffers of earlier sizes are freed.

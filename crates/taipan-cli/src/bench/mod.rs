@@ -13,8 +13,8 @@ use taipan_lm::Config;
 pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
 pub use self::run::{Decode, Prefill, decode, prefill};
 pub use self::step::{Step, step};
-use crate::Failure;
 use crate::machine::Dtype;
+use crate::{Failure, Usage};
 
 /// What is measured in which type and where, and how often.
 #[derive(clap::Args)]
@@ -96,6 +96,20 @@ impl fmt::Display for Table {
         writeln!(f, "{}", self.text)?;
         writeln!(f, "these add up to {:.1} %", 100.0 * self.explained)
     }
+}
+
+/// The shape of a model of these sizes, as the benches' flags name them.
+fn config([vocab_size, d_model, n_layer, d_state]: [usize; 4]) -> Result<Config, Failure> {
+    let config = Config {
+        vocab_size,
+        hidden_size: d_model,
+        num_hidden_layers: n_layer,
+        state_size: d_state,
+        time_step_rank: d_model.div_ceil(16),
+        ..Config::default()
+    };
+    config.check().map_err(Usage::from)?;
+    Ok(config)
 }
 
 /// The operations of a model's products for so many tokens, two for each multiply-add, with the

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 use taipan::{Device, Tensor, roofline};
-use taipan_lm::{Config, Mamba, State};
+use taipan_lm::{Mamba, State};
 
-use super::{Common, Table, peak_memory, product_flops, seconds};
+use super::{Common, Table, config, peak_memory, product_flops, seconds};
 use crate::machine::{self, Quantize};
-use crate::{Failure, Usage, usage};
+use crate::{Failure, usage};
 
 /// The model, and how it runs. The defaults are the shape of mamba-130m.
 #[derive(clap::Args)]
@@ -156,15 +156,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(flags: &'a Model, tokens: usize) -> Result<Run<'a>, Failure> {
         let device = machine::device(&flags.common.device, flags.common.dtype)?;
-        let config = Config {
-            vocab_size: flags.vocab_size,
-            hidden_size: flags.d_model,
-            num_hidden_layers: flags.n_layer,
-            state_size: flags.d_state,
-            time_step_rank: flags.d_model.div_ceil(16),
-            ..Config::default()
-        };
-        config.check().map_err(Usage::from)?;
+        let config = config([flags.vocab_size, flags.d_model, flags.n_layer, flags.d_state])?;
         let all = flags.batch.saturating_mul(tokens);
         if !(1..=1 << 20).contains(&all) {
             return usage(format!("--batch × --tokens is {all}, expected 1 to 2^20"));

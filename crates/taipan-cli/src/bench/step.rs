@@ -5,11 +5,11 @@ use std::fmt;
 use serde::Serialize;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, roofline};
-use taipan_lm::{Batch, Config, Mamba};
+use taipan_lm::{Batch, Mamba};
 
-use super::{Common, Table, peak_memory, product_flops, seconds};
+use super::{Common, Table, config, peak_memory, product_flops, seconds};
 use crate::machine;
-use crate::{Failure, Usage, usage};
+use crate::{Failure, usage};
 
 /// What to measure: a step of training with these sizes.
 #[derive(clap::Args)]
@@ -115,15 +115,7 @@ struct Training {
 
 impl Training {
     fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
-        let config = Config {
-            vocab_size: flags.vocab_size,
-            hidden_size: flags.d_model,
-            num_hidden_layers: flags.n_layer,
-            state_size: flags.d_state,
-            time_step_rank: flags.d_model.div_ceil(16),
-            ..Config::default()
-        };
-        config.check().map_err(Usage::from)?;
+        let config = config([flags.vocab_size, flags.d_model, flags.n_layer, flags.d_state])?;
         let (batch_size, block_size) = (flags.batch_size, flags.block_size);
         let tokens = batch_size.saturating_mul(block_size);
         if !(1..=1 << 28).contains(&tokens) {

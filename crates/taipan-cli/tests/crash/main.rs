@@ -5,10 +5,12 @@
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod attack;
-// Not every function of it is of use here.
 mod clocks;
 mod durable;
+#[path = "../../../taipan-lm/tests/common/empty.rs"]
+mod empty;
 mod failing;
+// Not every function of it is of use here.
 #[allow(dead_code)]
 #[path = "../train/harness.rs"]
 mod harness;

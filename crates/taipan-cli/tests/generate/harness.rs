@@ -1,12 +1,14 @@
 //! What the tests share: a directory with a model, and the program.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use taipan::{DType, Device};
 use taipan_lm::{Config, Mamba, Preset, Tokenizer};
+
+use crate::empty;
 
 /// A directory of one test, with a model of bytes in `model`.
 pub struct Harness(PathBuf);
@@ -31,12 +33,7 @@ pub fn model(vocab_size: usize, seed: u64) -> Mamba {
 
 impl Harness {
     pub fn new(test: &str) -> Harness {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generate").join(test);
-        if path.exists() {
-            std::fs::remove_dir_all(&path).unwrap();
-        }
-        std::fs::create_dir_all(&path).unwrap();
-        let harness = Harness(path);
+        let harness = Harness(empty::directory("generate", test));
         // More rows than bytes: those are padding.
         harness.save("model", &model(300, 1));
         harness

@@ -1,5 +1,7 @@
 //! `taipan generate` and `taipan eval`, as built and run, with models of a few thousand parameters.
 
+#[path = "../../../taipan-lm/tests/common/empty.rs"]
+mod empty;
 mod eval;
 mod flags;
 mod harness;

@@ -1,21 +1,18 @@
 //! What the tests share: a directory, a training text, and the program.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+
+use crate::empty;
 
 /// A directory of one test, empty at first, with a training text.
 pub struct Harness(PathBuf);
 
 impl Harness {
     pub fn new(test: &str) -> Harness {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("train").join(test);
-        if path.exists() {
-            std::fs::remove_dir_all(&path).unwrap();
-        }
-        std::fs::create_dir_all(&path).unwrap();
-        let harness = Harness(path);
+        let harness = Harness(empty::directory("train", test));
         let line = |i: u32| format!("{i} times {} is {}\n", i % 7, i * (i % 7));
         harness.write("text", (0..1000).map(line).collect::<String>());
         harness

@@ -1,5 +1,7 @@
 //! `taipan train`, as built and run, with models of a few thousand parameters.
 
+#[path = "../../../taipan-lm/tests/common/empty.rs"]
+mod empty;
 mod errors;
 mod flags;
 mod harness;

@@ -20,8 +20,9 @@ use crate::error::ensure;
 use crate::safetensors::View;
 use crate::{Error, Result};
 
-/// The most that a pickle may take: it has a few hundred bytes per tensor, and no data.
-const MAX_PICKLE: usize = 64 << 20;
+/// The most that a pickle may take: it has a few hundred bytes per tensor, and no data. To read one
+/// takes up to 80 times as much.
+const MAX_PICKLE: usize = 4 << 20;
 
 /// The tensors of a file, which was checked as a whole; `B` holds its bytes.
 ///

@@ -91,17 +91,18 @@ fn what_was_not_used_for_longest_is_removed() {
     };
     let first = directory.join(&files(&directory)[0]);
     let all = [first, path(&prompts[1]), path(&prompts[2])];
-    // The first was used last, the second longest ago.
+    // The first was written longest ago, and then used again.
     let now = SystemTime::now();
-    for (path, seconds) in all.iter().zip([10, 30, 20]) {
+    for (path, seconds) in all.iter().zip([40, 30, 20]) {
         let file = std::fs::File::options().write(true).open(path).unwrap();
         file.set_modified(now - Duration::from_secs(seconds)).unwrap();
     }
+    assert!(cache.find(&model, &prompts[0]).found.is_some());
     let abandoned = directory.join("0.state.safetensors.tmp-1");
     std::fs::write(&abandoned, "").unwrap();
     let other = directory.join("notes.txt");
     std::fs::write(&other, "not ours").unwrap();
-    let small = PromptCache::open(&directory, 3 * size + size / 2, &fingerprint).unwrap();
+    let small = PromptCache::open(&directory, 3 * size, &fingerprint).unwrap();
     ask(&model, Some(&small), &prompts[3]);
     let there = all.each_ref().map(|path| path.exists());
     assert_eq!(there, [true, false, true]);
@@ -152,4 +153,22 @@ fn several_programs_at_once() {
             scope.spawn(move || ask_all(i));
         }
     });
+}
+
+/// Prompts whose checksums are the same, as good as: the file of one under the name of the other.
+#[test]
+fn the_state_of_another_prompt_is_not_used() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let directory = directory("collision");
+    let cache = PromptCache::open(&directory, 1 << 30, &fingerprint(&model)).unwrap();
+    let [one, other] = [[1, 2, 3], [4, 5, 6]];
+    ask(&model, Some(&cache), &one);
+    let first = directory.join(&files(&directory)[0]);
+    ask(&model, Some(&cache), &other);
+    let second = files(&directory).into_iter().map(|name| directory.join(name));
+    let second = second.into_iter().find(|path| *path != first).unwrap();
+    std::fs::copy(&first, &second).unwrap();
+    let hit = cache.find(&model, &other);
+    assert!(hit.found.is_none() && hit.problems.is_empty());
+    assert!(cache.find(&model, &one).found.is_some());
 }

@@ -121,3 +121,26 @@ fn windows_are_those_of_transformers_users() {
     assert!(WindowScorer::new(&model, 1, 1).is_err());
     assert!(WindowScorer::new(&model, 8, 9).is_err() && WindowScorer::new(&model, 8, 0).is_err());
 }
+
+/// The bytes are those of the tokens that were predicted: not of the first, and not of context.
+#[test]
+fn bytes_are_those_of_scored_tokens() {
+    let model = model(DType::F64, 1, &Device::Cpu);
+    let mut scorer = Scorer::new(&model);
+    block_on(scorer.push(&[1, 2, 3], &[1, 10, 100])).unwrap();
+    let score = block_on(scorer.finish()).unwrap();
+    assert_eq!((score.tokens, score.bytes), (2, 110));
+    // More context than is processed at a time: what it adds to the score of the whole is left out.
+    let text = prompt(1500);
+    let [mut context, mut pushed] = [Scorer::new(&model), Scorer::new(&model)];
+    block_on(context.context(&text)).unwrap();
+    block_on(pushed.push(&text, &[])).unwrap();
+    let before = block_on(pushed.clone().finish()).unwrap();
+    let [score, whole] = [context, pushed].map(|mut scorer| {
+        block_on(scorer.push(&[7, 8], &[1, 10])).unwrap();
+        block_on(scorer.finish()).unwrap()
+    });
+    assert_eq!((score.tokens, score.bytes, whole.tokens), (2, 11, 1501));
+    let expected = whole.nats - before.nats;
+    assert!((score.nats - expected).abs() < 1e-9, "{score:?}, expected {expected} nats");
+}

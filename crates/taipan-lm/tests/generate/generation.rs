@@ -183,3 +183,107 @@ fn wrong_input_is_refused() {
     assert_eq!(error, "generate: token 300, expected less than 300");
     assert!(generation.fork(0).is_err() && generation.snapshot().is_err());
 }
+
+/// Of a batch, each sequence is forked with its state, its tokens and the token that is not
+/// processed yet.
+#[test]
+fn every_sequence_of_a_batch_is_forked() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let with = |temperature, repetition_penalty| Sampler {
+        temperature,
+        repetition_penalty,
+        ..Sampler::default()
+    };
+    let mut pair = Generation::new(&model, with(1.0, 1.0)).unwrap();
+    pair.prompt(&prompt(10)).unwrap();
+    let mut pair = pair.fork(2).unwrap();
+    let tokens = steps(&mut pair, 8);
+    assert!(tokens.iter().any(|tokens| tokens[0] != tokens[1]), "{tokens:?}");
+    // The rest depends on nothing but what the fork has.
+    let greedy = |mut generation: Generation<'_>| {
+        let snapshot = generation.snapshot().unwrap();
+        let mut generation = Generation::resume(&model, with(0.0, 2.0), snapshot).unwrap();
+        steps(&mut generation, 6)
+    };
+    let expected = greedy(pair.clone());
+    assert!(expected.iter().any(|tokens| tokens[0] != tokens[1]), "{expected:?}");
+    let pending = pair.fork(3).unwrap();
+    pair.snapshot().unwrap();
+    for found in [pending, pair.fork(3).unwrap()].map(greedy) {
+        for (found, expected) in found.iter().zip(&expected) {
+            let [one, two] = [expected[0], expected[1]];
+            assert_eq!(*found, [one, one, one, two, two, two]);
+        }
+    }
+}
+
+/// A prompt after some generated tokens continues them.
+#[test]
+fn a_prompt_follows_what_was_generated() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let mut generation = Generation::new(&model, Sampler::default()).unwrap();
+    generation.prompt(&prompt(250)).unwrap();
+    let tokens = steps(&mut generation, 3).concat();
+    // Up to the next multiple of 256, and the rest.
+    assert_eq!(generation.prompt_chunk(&prompt(20)).unwrap(), &prompt(20)[3..]);
+    generation.prompt(&prompt(20)[3..]).unwrap();
+    let mut whole = Generation::new(&model, Sampler::default()).unwrap();
+    whole.prompt(&[&prompt(250)[..], &tokens, &prompt(20)].concat()).unwrap();
+    assert_eq!((generation.position(), whole.position()), (273, 273));
+    let [found, expected] =
+        [generation, whole].map(|mut all| read(&all.snapshot().unwrap().logits));
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((found - expected).abs() < 1e-3, "{found}, expected {expected}");
+    }
+}
+
+/// Sequences have different numbers of tokens, and the padding of their lists is no token.
+#[test]
+fn a_penalty_applies_to_the_tokens_of_a_sequence_only() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let mut generation = Generation::new(&model, Sampler::default()).unwrap();
+    generation.prompt(&[5]).unwrap();
+    let mut snapshot = generation.fork(2).unwrap().snapshot().unwrap();
+    snapshot.tokens = vec![vec![5], vec![5, 6, 7]];
+    let row: Vec<f32> = (0..300).map(|id| if id == 0 { 2.0 } else { 1.0 }).collect();
+    snapshot.logits = Tensor::new(&row.repeat(2), &[2, 300], &Device::Cpu).unwrap();
+    let sampler = Sampler { temperature: 0.0, repetition_penalty: 4.0, ..Sampler::default() };
+    let mut generation = Generation::resume(&model, sampler.clone(), snapshot.clone()).unwrap();
+    assert_eq!(generation.step_blocking().unwrap(), [0, 0]);
+    // Now token 0 is one of theirs.
+    let mut next = generation.snapshot().unwrap();
+    next.logits = snapshot.logits.clone();
+    let mut generation = Generation::resume(&model, sampler.clone(), next).unwrap();
+    assert_eq!(generation.step_blocking().unwrap(), [1, 1]);
+    snapshot.tokens.pop();
+    let error = Generation::resume(&model, sampler, snapshot).err().unwrap().to_string();
+    let expected = "logits are [2, 300] and 1 lists of tokens, expected [2, 300]";
+    assert_eq!(error, format!("generate: {expected}"));
+}
+
+#[test]
+fn a_vocabulary_has_a_token_and_no_more_than_the_model() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let generation = || Generation::new(&model, Sampler::default()).unwrap();
+    let error = generation().with_vocab_size(0).err().unwrap().to_string();
+    assert_eq!(error, "generate: a vocabulary of 0 tokens, expected 1 or more");
+    let mut generation = generation().with_vocab_size(1000).unwrap();
+    generation.prompt(&[5]).unwrap();
+    generation.step_blocking().unwrap();
+    assert_eq!(pollster::block_on(generation.log_probs(1000)).unwrap()[0].top.len(), 300);
+}
+
+/// Of equally probable tokens, the one with the smallest id comes first.
+#[test]
+fn equal_log_probabilities_are_in_the_order_of_ids() {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let mut generation = Generation::new(&model, Sampler::default()).unwrap();
+    generation.prompt(&[5]).unwrap();
+    let mut snapshot = generation.snapshot().unwrap();
+    snapshot.logits = Tensor::zeros(&[1, 300], DType::F32, &Device::Cpu).unwrap();
+    let mut generation = Generation::resume(&model, Sampler::default(), snapshot).unwrap();
+    generation.step_blocking().unwrap();
+    let found = pollster::block_on(generation.log_probs(3)).unwrap().remove(0);
+    assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(found.top.iter().all(|(_, log_prob)| (log_prob + 300f64.ln()).abs() < 1e-12));
+}

@@ -1,12 +1,14 @@
 //! Generating text, states in files, and scoring text, with models of a few thousand parameters.
 
 mod cache;
+#[path = "../common/empty.rs"]
+mod empty;
 mod evaluate;
 mod generation;
 mod snapshot;
 mod text;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use taipan::{DType, Device};
 use taipan_lm::{Config, Generation, Mamba, Preset};
@@ -44,10 +46,5 @@ fn steps(generation: &mut Generation, count: usize) -> Vec<Vec<u32>> {
 
 /// A directory of one test, empty at first.
 fn directory(test: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("generate").join(test);
-    if path.exists() {
-        std::fs::remove_dir_all(&path).unwrap();
-    }
-    std::fs::create_dir_all(&path).unwrap();
-    path
+    empty::directory("generate", test)
 }

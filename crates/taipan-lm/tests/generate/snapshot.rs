@@ -158,6 +158,7 @@ fn damaged_states_are_refused() {
         (r#""position":"5""#, r#""position":"18446744073709551615""#, "position is \"18446744"),
         (r#""counter":"0","#, "", "no counter in it, expected a state"),
         ("taipan-state-1", "taipan-state-9", "the format is \"taipan-state-9\", expected "),
+        (r#""tokens":{"dtype":"U32""#, r#""tokens":{"dtype":"F32""#, "tokens are [1, 5] in f32"),
         ("[1,300]", "[300,1]", "logits is [300, 1], expected [1, 300]"),
         ("[1, 300]", "[300, 1]", "logits is [300, 1], expected [1, 300]"),
         ("layers.1.ssm_state", "layers.7.ssm_state", "layers.1.ssm_state is missing"),
@@ -167,4 +168,36 @@ fn damaged_states_are_refused() {
         assert!(error.starts_with(&format!("state: {expected}")), "{from} → {to}: {error}");
     }
     assert!(Snapshot::load("/nowhere".as_ref(), &model, &fingerprint).is_err());
+}
+
+/// What a file says of its tensors must be what the model has.
+#[test]
+fn states_of_other_types_are_refused() {
+    let [model, wide] = [DType::F32, DType::F64].map(|dtype| model(dtype, 1, &Device::Cpu));
+    let fingerprint = fingerprint(&model);
+    let mut generation =
+        Generation::new(&model, Sampler { seed: 9, ..Sampler::default() }).unwrap();
+    generation.prompt(&prompt(5)).unwrap();
+    let good = generation.snapshot().unwrap();
+    let parse = |snapshot: &Snapshot| {
+        Snapshot::parse("state", bytes(snapshot, &model, &fingerprint), &model, &fingerprint)
+    };
+    assert_eq!(parse(&good).unwrap().seed, 9);
+    let pair = generation.fork(2).unwrap().snapshot().unwrap();
+    let tokens = vec![vec![5], vec![5, 6, 7]];
+    let pair = Snapshot { tokens: tokens.clone(), ..pair };
+    assert_eq!(parse(&pair).unwrap().tokens, tokens);
+    let error = good.state.select(&[0, 1]).unwrap_err().to_string();
+    assert_eq!(error, "select: sequence 1, expected less than the batch size, 1");
+    let logits = good.logits.cast(DType::F64).unwrap();
+    let error = parse(&Snapshot { logits, ..good.clone() }).unwrap_err().to_string();
+    assert_eq!(error, "state: logits are in f64, expected f32");
+    let none = Snapshot { tokens: Vec::new(), ..good.clone() };
+    let error = parse(&none).unwrap_err().to_string();
+    assert_eq!(error, "state: tokens are [0, 0] in u32, expected [b, m] in u32");
+    let mut generation = Generation::new(&wide, Sampler::default()).unwrap();
+    generation.prompt(&prompt(5)).unwrap();
+    let state = generation.snapshot().unwrap().state;
+    let error = parse(&Snapshot { state, ..good }).unwrap_err().to_string();
+    assert_eq!(error, "state: layers.0.conv_state is in f64, expected f32");
 }

@@ -1,22 +1,24 @@
 //! The readers of files from elsewhere, each as a function of bytes that must end without a panic,
 //! whatever the bytes. The tests and the fuzz targets (`fuzz/`) run the same ones.
 
-use taipan::DType;
+use std::sync::OnceLock;
+
+use taipan::{DType, Device};
 use taipan_lm::safetensors::Safetensors;
 use taipan_lm::torch::TorchFile;
-use taipan_lm::{CheckpointInfo, Config, Tokenizer};
+use taipan_lm::{CheckpointInfo, Config, Generation, Mamba, Preset, Sampler, Snapshot, Tokenizer};
 
 /// A reader.
 pub type Target = fn(&[u8]);
 
 /// By name, which is that of the fuzz target and of its corpus.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("safetensors", safetensors),
     ("torch", torch),
     ("config", config),
     ("tokenizer", tokenizer),
     ("trainer_json", trainer_json),
-    // The reader of states belongs here.
+    ("state", state),
 ];
 
 /// A file that is accepted can be read.
@@ -65,4 +67,38 @@ fn tokenizer(bytes: &[u8]) {
 fn trainer_json(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let _ = CheckpointInfo::from_json(text);
+}
+
+/// A state that is accepted can be continued, and written and read.
+fn state(bytes: &[u8]) {
+    static MODEL: OnceLock<Mamba> = OnceLock::new();
+    let model = MODEL.get_or_init(small_model);
+    let Ok(snapshot) = Snapshot::parse("file", bytes, model, FINGERPRINT) else { return };
+    let mut written = Vec::new();
+    let write = snapshot.write(model, FINGERPRINT, |chunk| {
+        written.extend_from_slice(chunk);
+        Ok(())
+    });
+    pollster::block_on(write).unwrap();
+    Snapshot::parse("file", written, model, FINGERPRINT).unwrap();
+    // The tokens of the file may be outside the vocabulary, which only a penalty reads.
+    for repetition_penalty in [1.0, 1.5] {
+        let sampler = Sampler { repetition_penalty, ..Sampler::default() };
+        let generation = Generation::resume(model, sampler, snapshot.clone());
+        let _ = generation.and_then(|mut generation| generation.step_blocking());
+    }
+}
+
+/// What the states of the corpus say of their model, and the model.
+pub const FINGERPRINT: &str = "a model";
+
+pub fn small_model() -> Mamba {
+    let config = Config {
+        hidden_size: 4,
+        num_hidden_layers: 1,
+        state_size: 2,
+        conv_kernel: 2,
+        ..Preset::Tiny.config(5)
+    };
+    Mamba::new(&config, DType::F32, 1, &Device::Cpu).unwrap()
 }

@@ -92,9 +92,7 @@ fn the_last_in_number_is_resumed_and_what_a_kill_left_is_removed() {
 #[test]
 fn a_step_is_written_once_and_brought_up_to_date() {
     let run = Run::new();
-    let mut trainer = run.begin();
-    steps(&mut trainer, 1);
-    trainer.save(run.path(), 1).unwrap();
+    let mut trainer = run.one_step(1);
     let before = files(&run.checkpoint(1));
     trainer.save(run.path(), 1).unwrap();
     assert_eq!(files(&run.checkpoint(1)), before);

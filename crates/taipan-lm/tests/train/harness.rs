@@ -56,6 +56,14 @@ impl Run {
         Trainer::new(self.model(), data, tokenizer, self.recipe.clone()).unwrap()
     }
 
+    /// After a step, with its checkpoint; at most `count` are kept.
+    pub fn one_step(&self, count: usize) -> Trainer {
+        let mut trainer = self.begin();
+        steps(&mut trainer, 1);
+        trainer.save(self.path(), count).unwrap();
+        trainer
+    }
+
     pub fn resume(&self) -> taipan_lm::Result<Trainer> {
         let data = Dataset::open(self.path().join("data"))?;
         Trainer::resume(self.path(), data, &self.device, |_| {})

@@ -244,6 +244,9 @@ fn a_model_in_several_files_is_known() {
     write_index(&weight_map);
     assert_eq!(loss(&open(run.path()).unwrap()), loss(&model));
 
+    write_index(&serde_json::Map::new());
+    let error = open(run.path()).unwrap_err();
+    assert_eq!(error, "DIR/model.safetensors.index.json: no tensor in it");
     weight_map["backbone.embeddings.weight"] = "model-2.safetensors".into();
     write_index(&weight_map);
     let error = open(run.path()).unwrap_err();
@@ -299,13 +302,16 @@ fn a_file_is_opened_with_the_config_beside_it() {
 #[test]
 fn a_run_that_is_not_finished_has_its_last_checkpoint() {
     let run = Run::new();
-    let mut trainer = run.begin();
-    steps(&mut trainer, 1);
-    trainer.save(run.path(), 3).unwrap();
+    let mut trainer = run.one_step(3);
     steps(&mut trainer, 1);
     trainer.save(run.path(), 3).unwrap();
     let files = ModelFiles::open(run.path()).unwrap();
     assert_eq!(files.directory(), run.checkpoint(2));
+    trainer.export(run.path()).unwrap();
+    assert_eq!(ModelFiles::open(run.path()).unwrap().directory(), run.path());
+    // Of several files with tensors, that of safetensors.
+    fs::write(run.path().join("pytorch_model.bin"), "no model").unwrap();
+    assert!(ModelFiles::open(run.path()).is_ok());
     let model = files.load(DType::F32, &Device::Cpu).unwrap();
     assert_eq!(loss(&model), loss(trainer.model()));
 }
@@ -331,8 +337,13 @@ fn conversions_lead_back_to_the_same_bytes() {
         let sharded = convert(run.path(), "sharded", &sharded);
         let names: Vec<_> = files(&sharded).into_keys().collect();
         assert!(names.contains(&"model.safetensors.index.json".into()), "{names:?}");
-        let shards = names.iter().filter(|name| name.starts_with("model-0000")).count();
-        assert!(shards > 3 && names.contains(&format!("model-00001-of-0000{shards}.safetensors")));
+        let shards = names.iter().filter(|name| name.starts_with("model-")).count();
+        let name = |i: usize| format!("model-{i:05}-of-{shards:05}.safetensors");
+        assert!(shards > 3 && (1..=shards).all(|i| names.contains(&name(i))), "{names:?}");
+        let index = fs::read_to_string(sharded.join("model.safetensors.index.json")).unwrap();
+        let index: serde_json::Value = serde_json::from_str(&index).unwrap();
+        let bytes: usize = model.parameters().iter().map(|parameter| 4 * parameter.len()).sum();
+        assert_eq!(index["metadata"]["total_size"], bytes);
         let original = Conversion { layout: Layout::Original, ..Conversion::default() };
         let original = convert(&sharded, "original", &original);
         let file = Safetensors::open(&original.join("model.safetensors")).unwrap();
@@ -362,8 +373,12 @@ fn a_conversion_is_what_the_model_is_in_that_dtype() {
         head.1 = head.1.scale(1e7).unwrap();
     });
     let conversion = Conversion { dtype: Some(DType::F16), ..Conversion::default() };
+    let files = ModelFiles::open(run.path()).unwrap();
+    let ids = Conversion { dtype: Some(DType::U32), ..Conversion::default() };
+    let error = files.convert(run.path().join("ids"), &ids).unwrap_err().to_string();
+    assert_eq!(error, "convert: the dtype is u32, expected a float");
     let out = run.path().join("too large");
-    let error = ModelFiles::open(run.path()).unwrap().convert(&out, &conversion).unwrap_err();
+    let error = files.convert(&out, &conversion).unwrap_err();
     assert_eq!(
         error.to_string(),
         "lm_head.weight: a value is beyond the range of f16, or not finite"

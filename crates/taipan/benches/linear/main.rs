@@ -5,15 +5,11 @@ mod gpu;
 #[path = "../report/mod.rs"]
 mod report;
 
-use report::{Contender, Options, wait};
+use report::{Contender, wait};
 use taipan::{Activation, DType, Device, Result, Tensor, linear};
 
 fn main() -> Result<()> {
-    let options = Options::parse();
-    match options.device()? {
-        Device::Gpu(gpu) => gpu::run(&options, &gpu),
-        _ => options.with_threads(|| cpu::run(&options)),
-    }
+    report::run(cpu::run, gpu::run)
 }
 
 /// A layer with gelu and bias, and the upstream of its result.

@@ -5,7 +5,20 @@
 
 use std::time::{Duration, Instant};
 
-use taipan::Device;
+use taipan::gpu::Gpu;
+use taipan::{Device, Result};
+
+/// Run a benchmark on the device that the command line asks for.
+pub fn run(
+    cpu: impl FnOnce(&Options) -> Result<()> + Send,
+    gpu: impl FnOnce(&Options, &Gpu) -> Result<()>,
+) -> Result<()> {
+    let options = Options::parse();
+    match options.device()? {
+        Device::Gpu(device) => gpu(&options, &device),
+        _ => options.with_threads(|| cpu(&options)),
+    }
+}
 
 /// What the command line asks for.
 pub struct Options {
@@ -16,7 +29,7 @@ pub struct Options {
 
 impl Options {
     /// `[--json] [--device cpu|gpu] [--threads N]`; anything else ends the program with code 2.
-    pub fn parse() -> Options {
+    fn parse() -> Options {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut options = Options { json: false, gpu: false, threads: cores };
         let mut args = std::env::args().skip(1);
@@ -44,7 +57,7 @@ impl Options {
 
     /// The device that was asked for. A GPU in software counts, if there is no other: its ratios
     /// tell something, too.
-    pub fn device(&self) -> taipan::Result<Device> {
+    fn device(&self) -> Result<Device> {
         match self.gpu {
             false => Ok(Device::Cpu),
             true => Device::gpu().or_else(|error| match std::env::var_os("TAIPAN_ADAPTER") {
@@ -55,7 +68,7 @@ impl Options {
     }
 
     /// Run `f` with the number of threads that was asked for.
-    pub fn with_threads<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+    fn with_threads<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads).build();
         pool.expect("a thread pool").install(f)
     }

@@ -5,15 +5,11 @@ mod gpu;
 #[path = "../report/mod.rs"]
 mod report;
 
-use report::{Contender, Options, wait};
+use report::{Contender, wait};
 use taipan::{DType, Device, Discretization, Result, Scan, Tensor, selective_scan};
 
 fn main() -> Result<()> {
-    let options = Options::parse();
-    match options.device()? {
-        Device::Gpu(gpu) => gpu::run(&options, &gpu),
-        _ => options.with_threads(|| cpu::run(&options)),
-    }
+    report::run(cpu::run, gpu::run)
 }
 
 /// The inputs of a scan as a Mamba block has them, and the upstream of its result.

@@ -32,7 +32,25 @@ fn places<const N: usize>(dtypes: [DType; N]) -> Vec<(DType, Device)> {
     devices().iter().flat_map(of).collect()
 }
 
-/// Check value and derivative; NaN is NaN.
+/// Check value and derivative in one place; NaN is NaN.
+fn expect_at(
+    place: (DType, &Device),
+    name: &str,
+    f: impl Fn(&Tensor) -> Result<Tensor>,
+    x: f64,
+    want: (f64, f64),
+) -> Result<()> {
+    let got = value_and_slope(f, x, place)?;
+    let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
+    let (dtype, device) = (place.0, place.1.name());
+    assert!(
+        same(got.0, want.0) && same(got.1, want.1),
+        "{name}({x:e}) on {device} in {dtype}: value and derivative are {got:?}, want {want:?}"
+    );
+    Ok(())
+}
+
+/// The same wherever f32 and f64 are found.
 fn expect(
     name: &str,
     f: impl Fn(&Tensor) -> Result<Tensor>,
@@ -40,15 +58,8 @@ fn expect(
     (value, derivative): (f64, f64),
 ) -> Result<()> {
     for (dtype, device) in places([DType::F32, DType::F64]) {
-        let got = value_and_slope(&f, x, (dtype, &device))?;
-        let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
         let value = round(value, dtype); // as the input was
-        assert!(
-            same(got.0, value) && same(got.1, derivative),
-            "{name}({x:e}) on {} in {dtype}: value and derivative are {got:?}, want {:?}",
-            device.name(),
-            (value, derivative)
-        );
+        expect_at((dtype, &device), name, &f, x, (value, derivative))?;
     }
     Ok(())
 }
@@ -189,14 +200,8 @@ fn every_silu_reaches_its_limits() -> Result<()> {
         for ((name, silu), (x, value, derivative)) in
             silus.into_iter().flat_map(|silu| ends.map(|end| (silu, end)))
         {
-            let got = value_and_slope(silu, x, (dtype, &device))?;
-            let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
-            assert!(
-                same(got.0, value) && same(got.1, derivative),
-                "silu of {name} at {x} on {} in {dtype}: value and derivative are {got:?}, want {:?}",
-                device.name(),
-                (value, derivative)
-            );
+            let name = format!("silu of {name}");
+            expect_at((dtype, &device), &name, silu, x, (value, derivative))?;
         }
     }
     Ok(())

@@ -1,3 +1,5 @@
+use std::fmt::LowerExp;
+
 use super::Math;
 use crate::cpu::isa::{Level, vectorized};
 
@@ -109,21 +111,25 @@ fn mantissas(bits: u32, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |i| (ones * u128::from(i) / u128::from(count - 1)) as u64)
 }
 
-/// Every function of every number of `input`, at every level, within 2 ulp.
-fn check_f32(input: &[f32]) {
+/// Every function of every number of `input`, at every level: the error is at most `ulps`.
+fn check<T: Math + Into<f64> + LowerExp>(input: &[T], error: impl Fn(T, f64) -> f64, ulps: f64) {
     for function in ALL {
-        let want: Vec<f64> = input.iter().map(|x| reference(function, f64::from(*x))).collect();
+        let want: Vec<f64> = input.iter().map(|x| reference(function, (*x).into())).collect();
         for level in Level::available() {
             let output = apply(level, function, input);
             for ((x, y), want) in input.iter().zip(output).zip(&want) {
-                let error = error_f32(y, *want);
+                let error = error(y, *want);
                 assert!(
-                    error <= 2.0,
+                    error <= ulps,
                     "{function:?}({x:e}) on {level:?}: {y:e}, not {want:e}: {error} ulp"
                 );
             }
         }
     }
+}
+
+fn check_f32(input: &[f32]) {
+    check(input, error_f32, 2.0);
 }
 
 #[test]
@@ -142,19 +148,7 @@ fn f32_results_pass_through_the_subnormal_numbers_and_to_infinity() {
 fn f64_functions_are_within_four_ulp() {
     let numbers = |head: u64| mantissas(52, 256).map(move |m| f64::from_bits(head << 52 | m));
     let input: Vec<f64> = (0..1 << 12).flat_map(numbers).collect();
-    for function in ALL {
-        let want: Vec<f64> = input.iter().map(|x| reference(function, *x)).collect();
-        for level in Level::available() {
-            let output = apply(level, function, &input);
-            for ((x, y), want) in input.iter().zip(output).zip(&want) {
-                let error = error_f64(y, *want);
-                assert!(
-                    error <= 4,
-                    "{function:?}({x:e}) on {level:?}: {y:e}, not {want:e}: {error} ulp"
-                );
-            }
-        }
-    }
+    check(&input, |y, want| error_f64(y, want) as f64, 4.0);
 }
 
 #[test]
