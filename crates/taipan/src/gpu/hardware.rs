@@ -103,6 +103,53 @@ fn scans_agree_with_the_cpu() -> Result<()> {
     Ok(())
 }
 
+/// Zero-order hold with the adapter's own `exp2`, from `|Δ·A|` = 10⁻⁸ to 10, of both signs. Every step
+/// is a sequence and all else is positive: sums have terms of one sign, and nothing hides an error.
+#[test]
+fn steps_of_any_size_keep_their_digits() -> Result<()> {
+    // Eight times that of others: the `exp2` of software adapters is not within 2 ulp.
+    let tolerance = 8.0 * tolerance(DType::F32).grad;
+    let Some(gpu) = card(true) else { return Ok(()) };
+    let [b, l, d, n] = [1, 20, 200, 1];
+    let mut random = Random::named("steps of any size");
+    let mut draw = |shape: &[usize]| {
+        random.draw(&input_of(shape, Values::Between(0.5, 1.0))).map(|x| round(x, DType::F32))
+    };
+    let size_of = |j: usize| 10f64.powf(-8.0 + 9.0 * j as f64 / d as f64);
+    let (part, u, dy) = (draw(&[b, l, d]), draw(&[b, l, d]), draw(&[b, l, d]));
+    let delta = Array::from_fn(&[b, l, d], |i| {
+        let size = part.at(i) * size_of(i[2]);
+        round(if i[2] % 2 == 0 { size } else { -size }, DType::F32)
+    });
+    let (a_log, bm, c) = (draw(&[d, n]), draw(&[b, l, n]), draw(&[b, l, n]));
+    let run = |dtype: DType, device: &Device| -> Result<[Array; 4]> {
+        let leaf = |x: &Array| tensor(x, dtype, device).tracked();
+        let [u, delta, a_log, bm, c] = [&u, &delta, &a_log, &bm, &c].map(leaf);
+        let starts = Tensor::new(&vec![1u32; b * l], &[b, l], device)?;
+        let (y, _) = selective_scan(&Scan {
+            seq_start: Some(&starts),
+            discretization: Discretization::ZeroOrderHold,
+            step: StepSize::Plain,
+            ..Scan::new(&u, &delta, &a_log, &bm, &c)
+        })?;
+        let grads = y.backward_from(&tensor(&dy, dtype, device))?;
+        Ok([array(&y), array(grads.of(&u)?), array(grads.of(&delta)?), array(grads.of(&a_log)?)])
+    };
+    let got = run(DType::F32, &Device::Gpu(gpu))?;
+    let want = run(DType::F64, &Device::Cpu)?;
+    for ((got, want), name) in got.iter().zip(&want).zip(["y", "du", "ddelta", "da_log"]) {
+        for (i, (got, want)) in got.data.iter().zip(&want.data).enumerate() {
+            assert!(
+                (got - want).abs() <= tolerance * want.abs(),
+                "{name} at {i}, |Δ| up to {:e}: {got:e}, expected {want:e}, off by {:e} of it",
+                size_of(i % d),
+                (got / want - 1.0).abs()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Tiles are staged in f16, or not, or are smaller: the sums are the same.
 #[test]
 fn products_have_the_same_bits() -> Result<()> {

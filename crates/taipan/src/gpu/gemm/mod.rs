@@ -1,6 +1,8 @@
 //! The matrix product, with a fused prologue or epilogue: one tiled kernel for all layouts, and one
 //! for few rows.
 
+#[cfg(test)]
+mod tile_times;
 mod variant;
 
 #[cfg(test)]
@@ -80,10 +82,13 @@ impl Gemm<'_> {
     /// Fill `y`, `[entries, m, n]`, and the other results of what is fused. If there are
     /// [`splits`], `y` may also be the products of the splits, `[entries, splits, m, n]` in f32.
     pub(crate) fn store(&self, op: &'static str, gpu: &Gpu, y: &GpuView) -> Result<()> {
+        self.store_by(self.tile(gpu), op, gpu, y)
+    }
+
+    /// The same with tiles of this size.
+    fn store_by(&self, tile: Tile, op: &'static str, gpu: &Gpu, y: &GpuView) -> Result<()> {
         let &Gemm { product, left, right, ref fused, .. } = self;
         let Product { entries, m, n, k, .. } = product;
-        // A CPU has few cores, and a small tile computes less at a time.
-        let tile = self.tile(if gpu.is_software() || self.split_k { 0 } else { ENOUGH_TILES });
         let groups = groups(product, tile);
         let depth = match self.split_k {
             true => split_depth(product, tile, groups),
@@ -152,7 +157,9 @@ impl Gemm<'_> {
         sums.map_or(Ok(()), |sums| sums.sum(gpu))
     }
 
-    fn tile(&self, min_groups: usize) -> Tile {
+    fn tile(&self, gpu: &Gpu) -> Tile {
+        // A CPU has few cores, and a small tile computes less at a time.
+        let min_groups = if gpu.is_software() || self.split_k { 0 } else { ENOUGH_TILES };
         match Tile::of(self.product, min_groups) {
             // Only the tiled kernel computes sums.
             Tile::Thin { .. } if matches!(self.fused, Fused::Prologue { sums: Some(_), .. }) => {

@@ -66,6 +66,8 @@ impl Tile {
     const SQUARE: Tile = Tile::Block { tx: 8, ty: 8, rm: 2, rn: 2, bk: 16 }; // 64×64
     const NARROW: Tile = Tile::Block { tx: 8, ty: 8, rm: 2, rn: 1, bk: 16 }; // 64×32
     const SMALL: Tile = Tile::Block { tx: 8, ty: 8, rm: 1, rn: 1, bk: 16 }; // 32×32
+    /// From the largest to the smallest.
+    pub(super) const BLOCKS: [Tile; 4] = [Tile::WIDE, Tile::SQUARE, Tile::NARROW, Tile::SMALL];
     /// The most rows of a thin tile.
     const FEW_ROWS: u32 = 8;
 
@@ -96,12 +98,11 @@ impl Tile {
             (_, 33..=64 | 129..=192) => Tile::SQUARE,
             _ => Tile::WIDE,
         };
-        let sizes = [Tile::WIDE, Tile::SQUARE, Tile::NARROW, Tile::SMALL];
         let fits = |tile: &Tile| {
             let [rows, columns] = tile.size();
             entries * m.div_ceil(rows) * n.div_ceil(columns) >= min_groups
         };
-        let mut not_larger = sizes.into_iter().skip_while(|tile| *tile != largest);
+        let mut not_larger = Tile::BLOCKS.into_iter().skip_while(|tile| *tile != largest);
         not_larger.find(fits).unwrap_or(Tile::SMALL)
     }
 

@@ -1,7 +1,8 @@
 // The gradients: an invocation scans its segment backwards, chunk by chunk. For each state it
 // recomputes the chunk forwards, from the saved state, and then goes back. Loops over steps have
 // constant bounds and index their arrays by the step alone: compilers unroll them, and the arrays
-// become registers. Few more would not fit the registers of a GPU.
+// become registers. Few more would not fit the registers of a GPU: ā is kept where the terms of db
+// will be, and sums over chunks are in memory.
 //
 // db and dc are sums over channels: over a team of neighbouring invocations here, and over teams by
 // another kernel.
@@ -21,11 +22,6 @@
 
 const QUADS = STEPS / 4u;
 
-// With zero-order hold and the adapter's own exp2, b_factor is Δ·ā − A·∂b_factor/∂A, which does not
-// cancel: ā is one instruction, and the derivative is held. A polynomial gives ā and b_factor
-// together, and the derivative follows from them.
-const HOLD_DERIVATIVE = ZERO_ORDER_HOLD == 1u && NATIVE_EXP2 == 1u;
-
 // p of φ₁'(x) = p(x·log₂e)·log₂e, for |x| ≤ 0.4: within 1.6e-6.
 const PHI1_DERIVATIVE_BOUND = 0.4 / LN_2;
 const PHI1_DERIVATIVE =
@@ -34,9 +30,6 @@ const PHI1_DERIVATIVE =
 // A·∂b_factor/∂A = Δ·ā − b_factor = Δ·x·φ₁'(x) with zero-order hold, where x = Δ·A. Near 0 the
 // difference cancels.
 fn derivative_of(size: f32, rate: f32, step: Discretized) -> f32 {
-    if ZERO_ORDER_HOLD == 0u {
-        return 0.0;
-    }
     let x = size * rate;
     var series = fma(PHI1_DERIVATIVE[4], x, PHI1_DERIVATIVE[3]);
     series = fma(series, x, PHI1_DERIVATIVE[2]);
@@ -46,10 +39,13 @@ fn derivative_of(size: f32, rate: f32, step: Discretized) -> f32 {
     return select(difference, size * x * series, abs(x) < PHI1_DERIVATIVE_BOUND);
 }
 
-// With RECOMPUTE, the same number as one that the compiler does not know: it then computes what
-// follows from it again, instead of holding it in registers that it does not have.
-fn recomputed(x: f32) -> f32 {
-    return select(x, x + p.zero, RECOMPUTE == 1u);
+// Adds to a sum over the chunks of the segment.
+fn add_carry(i: u32, x: f32, is_first: bool) {
+    var sum = x;
+    if !is_first {
+        sum += carries[i];
+    }
+    carries[i] = sum;
 }
 
 @compute @workgroup_size(WIDTH)
@@ -66,10 +62,7 @@ fn main(
     // Invocations beyond the last channel add zeros to the sums of their team.
     let exists = channel < p.d;
     let c = min(channel, p.d - 1u);
-    let skip = prepared[skip_at(c)];
     let own = (at.entry * p.all_segments + at.segment) * (2u * p.n + 2u);
-    var dd = 0.0;
-    var dbias = 0.0;
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
         let number = at.entry * p.chunks + chunk;
@@ -84,6 +77,7 @@ fn main(
         // Σ_n g·(A·ā·h_{t−1} + u·b·∂b_factor/∂Δ); with Euler's method, without the second term.
         var by_size: array<f32, STEPS>;
         var ys: array<f32, STEPS>;
+        var dd = 0.0;
         for (var t = 0u; t < STEPS; t++) {
             let i = (row + min(t, steps - 1u)) * p.d + c;
             let there = exists && t < steps;
@@ -95,7 +89,10 @@ fn main(
             dd = fma(dys[t], input, dd);
             by_input[t] = 0.0;
             by_size[t] = 0.0;
-            ys[t] = skip * input;
+            ys[t] = prepared[skip_at(c)] * input;
+        }
+        if exists {
+            add_carry((own + 2u * p.n) * p.d + c, dd, left == at.end);
         }
 
         for (var j = 0u; j < p.n; j++) {
@@ -104,70 +101,69 @@ fn main(
             var rows = load_bc(bc_rows_at(number, j), local);
             var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
-            // A·∂b_factor/∂A, if it is computed here.
-            var derivatives: array<f32, STEPS>;
+            var derivatives: array<f32, STEPS>; // A·∂b_factor/∂A, with zero-order hold
             var quad = vec4<f32>();
-            for (var t = 0u; t < STEPS; t++) {
-                var step = discretize_directly(sizes[t], rate, inverse);
-                if HOLD_DERIVATIVE {
-                    derivatives[t] = derivative_of(sizes[t], rate, step);
-                    step.b_factor = fma(sizes[t], step.a_bar, -derivatives[t]);
+            for (var q = 0u; q < QUADS; q++) {
+                var a_bars = vec4<f32>();
+                for (var k = 0u; k < 4u; k++) {
+                    let t = 4u * q + k;
+                    let step = discretize(sizes[t], rate, inverse);
+                    a_bars[k] = step.a_bar;
+                    if ZERO_ORDER_HOLD == 1u {
+                        derivatives[t] = derivative_of(sizes[t], rate, step);
+                    }
                 }
-                h = select(h, 0.0, starts_at(seq_starts, t));
-                decayed[t] = step.a_bar * h;
-                h = fma(scaled_input(inputs[t], step.b_factor), bc_at(&rows, t), decayed[t]);
-                quad[t % 4u] = dys[t] * h;
-                if OUTPUT == 1u {
-                    ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
+                for (var k = 0u; k < 4u; k++) {
+                    let t = 4u * q + k;
+                    var input = inputs[t];
+                    if ZERO_ORDER_HOLD == 1u {
+                        // b_factor is Δ·ā − A·∂b_factor/∂A, which does not cancel.
+                        input *= fma(sizes[t], a_bars[k], -derivatives[t]);
+                    }
+                    h = select(h, 0.0, starts_at(seq_starts, t));
+                    decayed[t] = a_bars[k] * h;
+                    h = fma(input, bc_at(&rows, t), decayed[t]);
+                    quad[k] = dys[t] * h;
+                    if OUTPUT == 1u {
+                        ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
+                    }
                 }
-                if t % 4u == 3u {
-                    put_terms(QUADS + t / 4u, quad, local);
-                }
+                keep(q, a_bars, local);
+                put_terms(QUADS + q, quad, local);
             }
 
             var carry = select(0.0, carries[(own + j) * p.d + c], exists); // ā_{t+1}·g_{t+1}
             var da = 0.0;
             var da_b = 0.0;
-            let rate_again = recomputed(rate);
-            let a = rate_again * LN_2;
-            for (var t = i32(STEPS) - 1; t >= 0; t--) {
-                let b = bc_at(&rows, u32(t));
-                let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
-                let lost = g * decayed[t];
-                da = fma(sizes[t], lost, da);
-                by_size[t] = fma(a, lost, by_size[t]);
-                var step = discretize_directly(sizes[t], rate_again, inverse);
-                var derivative = derivatives[t];
-                if HOLD_DERIVATIVE {
-                    step.b_factor = fma(sizes[t], step.a_bar, -derivative);
-                } else {
-                    derivative = derivative_of(sizes[t], rate_again, step);
+            let a = rate * LN_2;
+            for (var later = 0u; later < QUADS; later++) {
+                let q = QUADS - 1u - later;
+                let a_bars = kept(q, local);
+                for (var k = 3; k >= 0; k--) {
+                    let t = 4u * q + u32(k);
+                    let b = bc_at(&rows, t);
+                    let g = fma(bc_at(&rows, STEPS + t), dys[t], carry);
+                    let lost = g * decayed[t];
+                    da = fma(sizes[t], lost, da);
+                    by_size[t] = fma(a, lost, by_size[t]);
+                    carry = a_bars[k] * g;
+                    var scaled = g; // with zero-order hold, times b_factor
+                    if ZERO_ORDER_HOLD == 1u {
+                        let by_derivative = g * derivatives[t];
+                        let forced = inputs[t] * b;
+                        scaled = fma(sizes[t], carry, -by_derivative);
+                        by_size[t] = fma(forced, carry, by_size[t]);
+                        da_b = fma(forced, by_derivative, da_b);
+                    }
+                    by_input[t] = fma(b, scaled, by_input[t]);
+                    quad[k] = scaled * inputs[t];
+                    carry = select(carry, 0.0, starts_at(seq_starts, t));
                 }
-                carry = step.a_bar * g;
-                quad[t % 4] = g * inputs[t];
-                if ZERO_ORDER_HOLD == 1u {
-                    let scaled = g * step.b_factor;
-                    let forced = inputs[t] * b;
-                    by_input[t] = fma(scaled, b, by_input[t]);
-                    by_size[t] = fma(forced, carry, by_size[t]);
-                    da_b = fma(g * forced, derivative, da_b);
-                    quad[t % 4] = scaled * inputs[t];
-                } else {
-                    by_input[t] = fma(b, g, by_input[t]);
-                }
-                if t % 4 == 0 {
-                    put_terms(u32(t) / 4u, quad, local);
-                }
-                carry = select(carry, 0.0, starts_at(seq_starts, u32(t)));
+                put_terms(q, quad, local);
             }
             if exists {
-                let earlier = (own + p.n + j) * p.d + c;
-                da = fma(a, da, da_b);
-                if left < at.end {
-                    da += carries[earlier];
-                }
-                carries[earlier] = da;
                 carries[(own + j) * p.d + c] = carry;
+                add_carry((own + p.n + j) * p.d + c, fma(a, da, da_b), left == at.end);
             }
 
             let team = at.block * (WIDTH / TEAM) + local / TEAM;
@@ -175,6 +171,8 @@ fn main(
             write_sums((place * p.n + j) * 2u * STEPS, local);
         }
 
+        let skip = prepared[skip_at(c)];
+        var dbias = 0.0;
         // In registers first: where the step sizes are loaded and stored in one loop, compilers hold
         // both.
         for (var t = 0u; t < STEPS; t++) {
@@ -200,9 +198,8 @@ fn main(
                 }
             }
         }
-    }
-    if exists {
-        carries[(own + 2u * p.n) * p.d + c] = dd;
-        carries[(own + 2u * p.n + 1u) * p.d + c] = dbias;
+        if exists {
+            add_carry((own + 2u * p.n + 1u) * p.d + c, dbias, left == at.end);
+        }
     }
 }

@@ -67,7 +67,7 @@ struct Discretized {
 }
 
 // With zero-order hold, b_factor is (ā − 1)/A. Near 0 that cancels, unless ā is a polynomial.
-fn discretize_directly(size: f32, rate: f32, inverse: f32) -> Discretized {
+fn discretize(size: f32, rate: f32, inverse: f32) -> Discretized {
     if ZERO_ORDER_HOLD == 0u {
         return Discretized(decay(size, rate), size);
     }
@@ -78,21 +78,6 @@ fn discretize_directly(size: f32, rate: f32, inverse: f32) -> Discretized {
     let parts = power_parts(size * rate);
     let exp_m1 = fma(parts.x, parts.y, parts.x - 1.0);
     return Discretized(fma(parts.x, parts.y, parts.x), exp_m1 * inverse);
-}
-
-// p of φ₁(x) = p(x·log₂e), for |x| ≤ 0.15: within 5.3e-7.
-const PHI1_BOUND = 0.15 / LN_2;
-const PHI1 = array<f32, 4>(0.99999946, 0.34657389, 0.08016558, 0.013876026);
-
-// The same everywhere: b_factor is Δ·φ₁(Δ·A).
-fn discretize(size: f32, rate: f32, inverse: f32) -> Discretized {
-    var step = discretize_directly(size, rate, inverse);
-    if ZERO_ORDER_HOLD == 1u && NATIVE_EXP2 == 1u {
-        let x = size * rate;
-        let phi1 = fma(fma(fma(PHI1[3], x, PHI1[2]), x, PHI1[1]), x, PHI1[0]);
-        step.b_factor = select(step.b_factor, size * phi1, abs(x) < PHI1_BOUND);
-    }
-    return step;
 }
 
 // 1/A, for zero-order hold.
@@ -110,4 +95,53 @@ fn scaled_input(input: f32, b_factor: f32) -> f32 {
         return b_factor * input;
     }
     return input;
+}
+
+// With zero-order hold and the adapter's own exp2, and x = Δ·A, b_factor is ½·(1 + ā)·Δ·(1 + c·x²)
+// near 0, because φ₁(x) = ½·(1 + ā)·tanh(x/2)/(x/2). For |x| ≤ 0.14 it is within 5.5e-7. Elsewhere it
+// is ½·(ā − 1)·2/A. As A is negative, both are one fma.
+const NATIVE_HOLD = ZERO_ORDER_HOLD == 1u && NATIVE_EXP2 == 1u;
+const TANH_BOUND = 0.14 / LN_2;
+const TANH_SQUARE = -0.0831982 * LN_2 * LN_2;
+
+// What follows from the rate of a state.
+struct State {
+    rate: f32,
+    inverse: f32,  // 1/A; with NATIVE_HOLD, 2/A
+    square: f32,   // c·A², but finite
+}
+
+fn state_of(rate: f32) -> State {
+    if NATIVE_HOLD {
+        return State(rate, 2.0 * inverse_of(rate), max(TANH_SQUARE * rate * rate, -1e20));
+    }
+    return State(rate, inverse_of(rate), 0.0);
+}
+
+// What follows from the size of a step, and its u.
+struct Step {
+    size: f32,
+    cube: f32,   // with NATIVE_HOLD |Δ|³, but finite
+    input: f32,  // u; with Euler's method Δ·u, with NATIVE_HOLD ½·u with the sign of Δ·u
+}
+
+fn step_of(size: f32, u: f32) -> Step {
+    if NATIVE_HOLD {
+        let cube = min(abs(size * size * size), 1e30);
+        return Step(size, cube, select(0.5 * u, -0.5 * u, size < 0.0));
+    }
+    return Step(size, 0.0, select(size * u, u, ZERO_ORDER_HOLD == 1u));
+}
+
+// ā, and what the step adds to the state before it is multiplied by b.
+fn advance(step: Step, state: State) -> vec2<f32> {
+    if NATIVE_HOLD {
+        let x = step.size * state.rate;
+        let a_bar = exp2(x);
+        let near_0 = fma(step.cube, state.square, abs(step.size));
+        let factor = select(state.inverse, near_0, abs(x) < TANH_BOUND);
+        return vec2(a_bar, abs(fma(a_bar, factor, abs(factor))) * step.input);
+    }
+    let discretized = discretize(step.size, state.rate, state.inverse);
+    return vec2(discretized.a_bar, scaled_input(step.input, discretized.b_factor));
 }

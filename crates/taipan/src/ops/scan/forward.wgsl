@@ -51,34 +51,30 @@ fn main(
         let seq_starts = u32(prepared[seq_starts_at(number)]);
         let row = at.entry * p.l + chunk * STEPS;
         let steps = steps_of(chunk);
-        var sizes: array<f32, STEPS>; // 0 behind the end, so that states stay as they are
-        var inputs: array<f32, STEPS>; // u, with Euler's method Δ·u
+        var taken: array<Step, STEPS>; // of size 0 behind the end, so that states stay as they are
         var ys: array<f32, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
             let i = (row + min(t, steps - 1u)) * p.d + channel;
             let x = f32(delta[i]) + bias;
             let size = select(0.0, select(m_softplus(x), x, given(PLAIN)), t < steps);
             let input = f32(u[i]);
-            sizes[t] = size;
-            inputs[t] = select(size * input, input, ZERO_ORDER_HOLD == 1u);
+            taken[t] = step_of(size, input);
             ys[t] = skip * input;
             total += size;
         }
         started |= seq_starts;
 
         for (var j = 0u; j < p.n; j++) {
-            let rate = prepared[rate_at(j, channel)];
-            let inverse = inverse_of(rate);
+            let state = state_of(prepared[rate_at(j, channel)]);
             var rows = load_bc(bc_rows_at(number, j), local);
             var h = state_before(at, channel, chunk, j);
             if OUTPUT == 1u && chunk == 0u && given(SAVE) && exists {
                 saved[(number * p.n + j) * p.d + channel] = h;
             }
             for (var t = 0u; t < STEPS; t++) {
-                let step = discretize(sizes[t], rate, inverse);
+                let step = advance(taken[t], state);
                 h = select(h, 0.0, starts_at(seq_starts, t));
-                let input = scaled_input(inputs[t], step.b_factor);
-                h = fma(step.a_bar, h, input * bc_at(&rows, t));
+                h = fma(step.x, h, step.y * bc_at(&rows, t));
                 if OUTPUT > 0u {
                     ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
                 }

@@ -38,7 +38,7 @@ params! {
         chunks: u32, per_segment: u32, all_segments: u32,
         first_segment: u32, segments: u32, first_unit: u32, end_unit: u32,
         rows: u32, backwards: u32,
-        teams: u32, partial_chunks: u32, first_chunk: u32, sums: u32, zero: f32,
+        teams: u32, partial_chunks: u32, first_chunk: u32, sums: u32,
     }
 }
 
@@ -153,14 +153,8 @@ impl Pass {
             Pass::SegmentEnds => with("OUTPUT", 0),
             Pass::Output => with("OUTPUT", 1),
             Pass::GateGradScan => with("OUTPUT", 2),
-            // The compiler of a GPU would hold what takes many instructions to compute, and run out
-            // of registers. A CPU has a stack.
-            Pass::Backward => {
-                let costly = zero_order || !variant.native_exp2;
-                let mut consts = with("RECOMPUTE", (costly && !variant.software) as u32);
-                consts.push(("OUTPUT", variant.software as u32));
-                consts
-            }
+            // On hardware there are no registers for y.
+            Pass::Backward => with("OUTPUT", variant.software as u32),
         };
         match self {
             Pass::SegmentEnds
@@ -228,7 +222,6 @@ impl<'a> Scanner<'a> {
             partial_chunks: 0,
             first_chunk: 0,
             sums: 0,
-            zero: 0.0,
         };
         let prepared = scratch(gpu, &[len as usize])?;
         let scanner = Scanner { gpu, variant, sizes, params, prepared };

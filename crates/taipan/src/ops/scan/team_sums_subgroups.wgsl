@@ -16,6 +16,17 @@ fn put_term(i: u32, x: f32, local: u32) {
     sums[i / TEAM] = select(sums[i / TEAM], sum, local % TEAM == i % TEAM);
 }
 
+// Four numbers of this invocation.
+var<private> quads: array<vec4<f32>, STEPS / 4u>;
+
+fn keep(q: u32, x: vec4<f32>, local: u32) {
+    quads[q] = x;
+}
+
+fn kept(q: u32, local: u32) -> vec4<f32> {
+    return quads[q];
+}
+
 // Writes the sums over the team to partials[at..at + 2·STEPS].
 fn write_sums(at: u32, local: u32) {
     for (var i = 0u; i < 2u * STEPS / TEAM; i++) {
