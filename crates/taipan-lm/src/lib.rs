@@ -6,6 +6,7 @@
 //! - [`Generation`]: text from a model, token by token, as a [`Sampler`] chooses. [`State`],
 //!   [`Snapshot`]: what a model remembers, also in files; `PromptCache`: of prompts. [`Scorer`],
 //!   [`WindowScorer`]: how well it predicts text.
+//! - [`Inspection`]: what a model makes of a text: step sizes, memory, states, hidden attention.
 //! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
 //!   order that follows from a seed.
 //! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `Mamba::from_pretrained` and
@@ -30,6 +31,7 @@ mod evaluate;
 #[cfg(not(target_family = "wasm"))]
 mod free_memory;
 mod generate;
+mod inspect;
 #[cfg(not(target_family = "wasm"))]
 mod memory;
 mod model;
@@ -57,6 +59,7 @@ pub use evaluate::{Score, Scorer, WindowScorer};
 pub use generate::{
     Completion, CompletionOptions, FinishReason, Generation, LogProbs, Sampler, Snapshot, TextUntil,
 };
+pub use inspect::{Attention, HALF_LIFE_EDGES, Inspection, LayerInspection};
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use preset::Preset;
 pub use tokenizer::{TextStream, Tokenizer};

@@ -51,6 +51,10 @@ pub(super) struct LayerState {
     pub(super) ssm_state: Tensor,
 }
 
+/// Is called with the arguments of a layer's scan and its output `[b, l, inner]`, and returns the
+/// output with which the layer continues.
+pub(crate) type Observe<'a> = &'a mut dyn FnMut(&Scan, Tensor) -> taipan::Result<Tensor>;
+
 /// The parameters, by a reference of either kind, in a fixed order.
 macro_rules! parameters {
     ($name:ident, $($reference:tt)+) => {
@@ -164,6 +168,17 @@ impl Layer {
         seq_start: Option<&Tensor>,
         initial: Option<&LayerState>,
     ) -> taipan::Result<(Stream, LayerState)> {
+        self.forward_observed(stream, seq_start, initial, &mut |_, y| Ok(y))
+    }
+
+    /// [`forward`](Layer::forward), which calls `observe` after the scan.
+    pub(super) fn forward_observed(
+        &self,
+        stream: &Stream,
+        seq_start: Option<&Tensor>,
+        initial: Option<&LayerState>,
+        observe: Observe,
+    ) -> taipan::Result<(Stream, LayerState)> {
         let &Layer { n, r, eps, .. } = self;
         let (u, residual) = stream.normed(&self.norm, eps)?;
         let bias = |i: usize| self.in_bias.as_ref().map(|biases| &*biases[i]);
@@ -182,14 +197,16 @@ impl Layer {
         let [dt, b, c] = &parts[..] else { unreachable!("as many parts as sizes") };
         // [b, l, inner]
         let delta = linear(dt, self.dt_proj.weight(), None, Activation::None)?;
-        let (y, ssm_state) = selective_scan(&Scan {
+        let scan = Scan {
             d: Some(&self.skip),
             delta_bias: Some(&self.dt_bias),
             z: Some(&z),
             initial_state: initial.map(|initial| &initial.ssm_state),
             seq_start,
             ..Scan::new(&x, &delta, &self.a_log, b, c)
-        })?;
+        };
+        let (y, ssm_state) = selective_scan(&scan)?;
+        let y = observe(&scan, y)?;
         let hidden = linear(&y, self.out.weight(), self.out_bias.as_deref(), Activation::None)?;
         let stream = Stream { hidden, residual: Some(residual), dtype: stream.dtype };
         Ok((stream, LayerState { conv_state, ssm_state }))

@@ -32,7 +32,7 @@ use taipan::{
     Activation, Arena, DType, Device, Int8, Tensor, Weight, linear, linear_cross_entropy,
 };
 
-use self::layer::{Layer, Stream};
+use self::layer::{Layer, Observe, Stream};
 use self::matrix::Matrix;
 pub(crate) use self::parameter::ParameterSpec;
 use self::parameter::{Init, ParameterBuilder};
@@ -316,6 +316,18 @@ impl Mamba {
             let (normed, state) = self.advance("loss_from", ids, initial)?;
             Ok((linear_cross_entropy(&normed, self.head(), targets, Some(IGNORE))?, state))
         })
+    }
+
+    /// `−ln p` of the last of two or more tokens, given those before it: `[]`, tracked.
+    pub(crate) fn last_loss(&self, ids: &[u32], observe: Observe) -> Result<Tensor> {
+        let (l, device) = (ids.len(), self.device());
+        let mut stream = self.embed(&Tensor::new(ids, &[1, l], device)?)?;
+        for layer in &self.layers {
+            stream = layer.forward_observed(&stream, None, None, observe)?.0;
+        }
+        let normed = self.normed(&stream)?.slice(1, l - 2..l - 1)?;
+        let last = Tensor::new(&ids[l - 1..], &[1, 1], device)?;
+        Ok(linear_cross_entropy(&normed, self.head(), &last, None)?)
     }
 
     /// What the head reads, `[b, l, d]`, and the final state.
