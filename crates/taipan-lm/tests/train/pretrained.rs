@@ -301,9 +301,9 @@ fn a_run_that_is_not_finished_has_its_last_checkpoint() {
     let run = Run::new();
     let mut trainer = run.begin();
     steps(&mut trainer, 1);
-    trainer.save(run.path(), 3).unwrap();
+    trainer.save_blocking(run.path(), 3).unwrap();
     steps(&mut trainer, 1);
-    trainer.save(run.path(), 3).unwrap();
+    trainer.save_blocking(run.path(), 3).unwrap();
     let files = ModelFiles::open(run.path()).unwrap();
     assert_eq!(files.directory(), run.checkpoint(2));
     let model = files.load(DType::F32, &Device::Cpu).unwrap();
