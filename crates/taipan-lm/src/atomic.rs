@@ -4,7 +4,6 @@
 //! They are written under a temporary name beside their destination, flushed to the disk, and
 //! renamed. What a killed program leaves has `.tmp-` in its name: [`remove_unfinished`] removes it.
 
-use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use twox_hash::XxHash3_128;
 
 use crate::checksum::Checksum;
 use crate::error::ensure;
+use crate::filesystem::{self as fs, File};
 use crate::{Error, Result};
 
 const MARK: &str = ".tmp-";
@@ -68,7 +68,7 @@ impl Output {
     }
 
     /// Flush it to the disk.
-    fn sync(self) -> Result<Checksum> {
+    pub(crate) fn sync(self) -> Result<Checksum> {
         let Output { destination, mut out, hasher } = self;
         let flushed = out.flush().and_then(|()| out.get_ref().sync_all());
         // What could not be flushed is not tried again when it is dropped.
@@ -130,34 +130,40 @@ impl Temporary {
             return Err(Error::invalid(destination.display(), why));
         };
         let mut name = name.to_owned();
-        name.push(format!("{MARK}{}", std::process::id()));
+        name.push(format!("{MARK}{}", fs::process_id()));
         let destination = destination.to_owned();
         Ok(Temporary { path: destination.with_file_name(name), destination })
     }
 
     /// Start the directory that will be at `destination`, which must not exist.
     pub(crate) fn directory(destination: &Path) -> Result<Temporary> {
-        let is_new = destination.symlink_metadata().is_err();
+        let is_new = fs::symlink_metadata(destination).is_err();
         ensure!(is_new, destination.display(), "exists already");
         let temporary = Temporary::new(destination)?;
         fs::create_dir(&temporary.path).map_err(Error::io(destination))?;
         Ok(temporary)
     }
 
+    /// Start a file of the directory.
+    pub(crate) fn create(&self, name: &str) -> Result<Output> {
+        Output::create(&self.path.join(name), self.destination.join(name))
+    }
+
     /// Write a file of the directory.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn file(
         &self,
         name: &str,
         fill: impl FnOnce(&mut Output) -> Result<()>,
-    ) -> Result<Checksum> {
-        let mut out = Output::create(&self.path.join(name), self.destination.join(name))?;
+    ) -> Result<()> {
+        let mut out = self.create(name)?;
         fill(&mut out)?;
-        out.sync()
+        out.sync().map(drop)
     }
 
     /// Give it its name.
     pub(crate) fn publish(self) -> Result<()> {
-        if self.path.is_dir() {
+        if fs::is_dir(&self.path) {
             sync_directory(&self.path).map_err(Error::io(&self.destination))?;
         }
         fs::rename(&self.path, &self.destination).map_err(Error::io(&self.destination))?;
@@ -175,7 +181,11 @@ impl Drop for Temporary {
 }
 
 fn remove(path: &Path) -> std::io::Result<()> {
-    if path.symlink_metadata()?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
 }
 
 /// The final name of a temporary one.

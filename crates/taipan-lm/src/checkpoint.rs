@@ -12,7 +12,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +21,8 @@ use taipan::Tensor;
 use crate::atomic::{Temporary, remove_directory, remove_unfinished, write_file};
 use crate::checksum::{CHANGED, Checksum, verify_files};
 use crate::error::ensure;
-use crate::pretrained::{FILES, write_files};
+use crate::filesystem as fs;
+use crate::pretrained::{Contents, FILES, contents};
 use crate::safetensors::Stored;
 use crate::{Error, Mamba, Recipe, Result, Tokenizer};
 
@@ -112,7 +112,7 @@ impl TrainerJson {
     }
 
     /// Write a checkpoint atomically.
-    pub(crate) fn write(
+    pub(crate) async fn write(
         mut self,
         path: &Path,
         model: &Mamba,
@@ -120,19 +120,20 @@ impl TrainerJson {
         optimizer: &[(String, Tensor)],
     ) -> Result<()> {
         let new = Temporary::directory(path)?;
-        write_files(model, tokenizer, |name, fill| {
-            self.files.insert(name.into(), new.file(name, fill)?);
-            Ok(())
-        })?;
         let state = optimizer.iter().map(|(name, tensor)| Stored {
             name: name.clone(),
             shape: tensor.shape().to_vec(),
             tensors: vec![tensor],
         });
-        let state: Vec<Stored> = state.collect();
-        let written = new.file(OPTIMIZER, |out| out.write_tensors(&state))?;
-        self.files.insert(OPTIMIZER.into(), written);
-        new.file(TRAINER_JSON, |out| out.write(self.json().as_bytes()))?;
+        let state = (OPTIMIZER, Contents::Tensors(state.collect()));
+        for (name, contents) in contents(model, tokenizer)?.into_iter().chain([state]) {
+            let mut out = new.create(name)?;
+            contents.write(|bytes| out.write(bytes)).await?;
+            self.files.insert(name.into(), out.sync()?);
+        }
+        let mut out = new.create(TRAINER_JSON)?;
+        out.write(self.json().as_bytes())?;
+        out.sync()?;
         new.publish()
     }
 

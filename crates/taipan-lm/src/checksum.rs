@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 
 use crate::error::ensure;
+use crate::filesystem::File;
 use crate::{Error, Result};
 
 /// The XXH3 checksum of 128 bits, as 32 hexadecimal digits. It tells data apart; it is not a

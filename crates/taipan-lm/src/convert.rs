@@ -13,7 +13,7 @@ use crate::config::{EMBEDDINGS, HEAD};
 use crate::error::ensure;
 use crate::model_files::CONFIG;
 use crate::pretrained::TOKENIZER;
-use crate::safetensors::{View, header_bytes, pytorch};
+use crate::safetensors::{View, header_bytes, pytorch, write_values};
 use crate::{Config, Error, Layout, ModelFiles, Result, TensorSpec, Tokenizer};
 
 /// What belongs to a tokenizer, or to generation, and is copied as it is.
@@ -165,7 +165,7 @@ fn write_cast(view: &View, target: &Target, out: &mut Output) -> Result<()> {
         let is_finite = values.iter().all(|value| value.is_finite());
         ensure!(is_finite, target.name, "a value is beyond the range of f16, or not finite");
     }
-    out.write_values(&tensor)
+    pollster::block_on(write_values(&tensor, |bytes| out.write(bytes)))
 }
 
 /// Ranges of tensors, each of which fits a file, or is a single one that does not.

@@ -42,7 +42,6 @@ impl Error {
     }
 
     /// The same, with what to do about it.
-    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn with_advice(self, advice: &str) -> Error {
         match self {
             Error::Invalid { subject, why } => Error::invalid(subject, format!("{why}; {advice}")),

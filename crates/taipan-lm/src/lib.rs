@@ -12,47 +12,46 @@
 //! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `Mamba::from_pretrained` and
 //!   `Mamba::save_pretrained`: models in Hugging Face's layout. [`safetensors`]: files of tensors.
 //!
-//! What needs a file system is absent on the web.
+//! On the web files are in memory: see [`filesystem`]. What needs threads or a disk is absent.
 
-#[cfg(not(target_family = "wasm"))]
 mod atomic;
 mod batch;
-#[cfg(not(target_family = "wasm"))]
 mod checkpoint;
-#[cfg(not(target_family = "wasm"))]
 mod checksum;
 mod config;
 #[cfg(not(target_family = "wasm"))]
 mod convert;
-#[cfg(not(target_family = "wasm"))]
 pub mod data;
 mod error;
 mod evaluate;
+pub mod filesystem;
 #[cfg(not(target_family = "wasm"))]
 mod free_memory;
 mod generate;
 mod inspect;
-#[cfg(not(target_family = "wasm"))]
 mod memory;
+// Natively it is compared with the machine's file system.
+#[cfg(any(test, target_family = "wasm"))]
+#[cfg_attr(test, allow(dead_code))]
+mod memory_files;
 mod model;
-#[cfg(not(target_family = "wasm"))]
 mod model_files;
 #[cfg(not(target_family = "wasm"))]
 mod mounts;
 mod preset;
-#[cfg(not(target_family = "wasm"))]
 mod pretrained;
 mod random;
-#[cfg(not(target_family = "wasm"))]
 mod recipe;
 pub mod safetensors;
 mod tokenizer;
 #[cfg(not(target_family = "wasm"))]
 pub mod torch;
-#[cfg(not(target_family = "wasm"))]
 mod train;
 
+pub use atomic::{is_unfinished, remove_unfinished, write_file};
 pub use batch::{Batch, IGNORE};
+pub use checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint};
+pub use checksum::checksum;
 pub use config::{Config, Initialization, Layout, TensorSpec, TimeStepInit};
 pub use error::{Error, InvalidValue, Result};
 pub use evaluate::{Score, Scorer, WindowScorer};
@@ -60,20 +59,17 @@ pub use generate::{
     Completion, CompletionOptions, FinishReason, Generation, LogProbs, Sampler, Snapshot, TextUntil,
 };
 pub use inspect::{Attention, HALF_LIFE_EDGES, Inspection, LayerInspection};
+pub use memory::Memory;
 pub use model::{Activations, Mamba, Parameter, Role, State};
+pub use model_files::ModelFiles;
 pub use preset::Preset;
+pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
+pub use train::{SaveReport, StepReport, Trainer};
 #[cfg(not(target_family = "wasm"))]
 pub use {
-    atomic::{is_unfinished, remove_unfinished, write_file},
-    checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint},
-    checksum::checksum,
     convert::Conversion,
     free_memory::free_memory,
     generate::{CacheHit, PromptCache},
-    memory::Memory,
-    model_files::ModelFiles,
     mounts::local_locks,
-    recipe::Recipe,
-    train::{SaveReport, StepReport, Trainer},
 };

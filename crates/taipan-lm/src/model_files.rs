@@ -13,15 +13,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
 use serde::Deserialize;
 use taipan::{DType, Device, Tensor};
 
 use crate::checkpoint::checkpoints;
 use crate::config::{EMBEDDINGS, HEAD};
 use crate::error::ensure;
+use crate::filesystem as fs;
 use crate::model::ParameterSpec;
-use crate::safetensors::{Safetensors, View};
+use crate::safetensors::{Map, Safetensors, View};
+#[cfg(not(target_family = "wasm"))]
 use crate::torch::TorchFile;
 use crate::{Config, Error, Layout, Mamba, Result, TensorSpec};
 
@@ -57,6 +58,7 @@ pub struct ModelFiles {
     /// As errors name it.
     path: PathBuf,
     directory: PathBuf,
+    #[cfg_attr(target_family = "wasm", allow(dead_code))]
     pub(crate) config_json: String,
     config: Config,
     layout: Layout,
@@ -72,8 +74,9 @@ struct File {
 }
 
 enum Tensors {
-    Safetensors(Safetensors<Mmap>),
-    Torch(TorchFile<Mmap>),
+    Safetensors(Safetensors<Map>),
+    #[cfg(not(target_family = "wasm"))]
+    Torch(TorchFile<Map>),
 }
 
 impl ModelFiles {
@@ -86,23 +89,23 @@ impl ModelFiles {
     /// that lists all of it.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFiles> {
         let mut path = path.as_ref().to_owned();
-        path.metadata().map_err(Error::io(&path))?;
-        if path.is_dir()
-            && !path.join(CONFIG).exists()
+        fs::metadata(&path).map_err(Error::io(&path))?;
+        if fs::is_dir(&path)
+            && !fs::is_there(&path.join(CONFIG))
             && let Some((_, last)) = checkpoints(&path)?.pop()
         {
             path = last;
         }
-        let directory = if path.is_dir() { path.clone() } else { beside(&path, "") };
+        let directory = if fs::is_dir(&path) { path.clone() } else { beside(&path, "") };
         let config_path = directory.join(CONFIG);
         let config_json = crate::config::read_text(&config_path)?;
         let (config, layout) = Config::read(&config_json)
             .map_err(|error| Error::invalid(config_path.display(), error))?;
-        let weights = match path.is_dir() {
+        let weights = match fs::is_dir(&path) {
             false => path.clone(),
             true => {
                 let names = WEIGHTS.map(|name| directory.join(name));
-                let found = names.into_iter().find(|path| path.exists());
+                let found = names.into_iter().find(|path| fs::is_there(path));
                 let expected = WEIGHTS.join(", ");
                 found.ok_or_else(|| {
                     Error::invalid(path.display(), format!("none of {expected} is in it"))
@@ -164,6 +167,7 @@ impl ModelFiles {
     /// Read everything: an error unless all values are finite, and every entry of a file of torch
     /// has its checksum. A safetensors file has none.
     pub fn verify(&self) -> Result<()> {
+        #[cfg(not(target_family = "wasm"))]
         for file in &self.files {
             if let Tensors::Torch(torch) = &file.tensors {
                 torch.verify()?;
@@ -319,7 +323,13 @@ impl File {
     fn open(path: PathBuf) -> Result<File> {
         let tensors = match path.extension().is_some_and(|extension| extension == "safetensors") {
             true => Tensors::Safetensors(Safetensors::open(&path)?),
+            #[cfg(not(target_family = "wasm"))]
             false => Tensors::Torch(TorchFile::open(&path)?),
+            #[cfg(target_family = "wasm")]
+            false => {
+                let why = "a file of torch, expected safetensors in a browser";
+                return Err(Error::invalid(path.display(), why));
+            }
         };
         Ok(File { path, tensors })
     }
@@ -327,6 +337,7 @@ impl File {
     fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         match &self.tensors {
             Tensors::Safetensors(file) => Box::new(file.names()),
+            #[cfg(not(target_family = "wasm"))]
             Tensors::Torch(file) => Box::new(file.names()),
         }
     }
@@ -334,6 +345,7 @@ impl File {
     fn spec(&self, name: &str) -> Result<(DType, &[usize])> {
         match &self.tensors {
             Tensors::Safetensors(file) => file.view(name).map(|view| (view.dtype, view.shape)),
+            #[cfg(not(target_family = "wasm"))]
             Tensors::Torch(file) => file.spec(name),
         }
     }
@@ -341,6 +353,7 @@ impl File {
     fn view(&self, name: &str) -> Result<View<'_>> {
         match &self.tensors {
             Tensors::Safetensors(file) => file.view(name),
+            #[cfg(not(target_family = "wasm"))]
             Tensors::Torch(file) => file.view(name),
         }
     }

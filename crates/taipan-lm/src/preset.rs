@@ -3,12 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-#[cfg(not(target_family = "wasm"))]
 use taipan::optim::{Curve, Schedule};
 
-#[cfg(not(target_family = "wasm"))]
-use crate::Recipe;
-use crate::{Config, Error};
+use crate::{Config, Error, Recipe};
 
 /// A size of model, with a recipe to train it: two for a laptop, and those of the published
 /// checkpoints.
@@ -83,7 +80,6 @@ impl Preset {
     /// let recipe = taipan_lm::Preset::M130.recipe();
     /// assert_eq!((recipe.schedule.peak, recipe.tokens()), (3e-3, 32768));
     /// ```
-    #[cfg(not(target_family = "wasm"))]
     pub fn recipe(self) -> Recipe {
         let (_, _, [batch_size, block_size, grad_accum], peak, total) = self.row();
         let (min, warmup, curve) = (peak / 10.0, total / 20, Curve::Cosine);

@@ -4,16 +4,16 @@
 //! config.json  generation_config.json  tokenizer.json  tokenizer_config.json  model.safetensors
 //! ```
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
-use taipan::{DType, Device, Tensor};
+use taipan::{DType, Device};
 
-use crate::atomic::{Output, replace_file};
+use crate::atomic::Draft;
 use crate::error::ensure;
-use crate::safetensors::{Stored, write, write_values};
-use crate::{Error, Mamba, ModelFiles, Parameter, Result, Tokenizer};
+use crate::safetensors::{Stored, write};
+use crate::{Mamba, ModelFiles, Parameter, Result, Tokenizer};
 
 const MODEL: &str = "model.safetensors";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
@@ -46,35 +46,87 @@ impl Mamba {
     /// # std::fs::remove_dir_all(&directory).unwrap();
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
+    #[cfg(not(target_family = "wasm"))]
     pub fn save_pretrained(
         &self,
         directory: impl AsRef<Path>,
         tokenizer: &Tokenizer,
     ) -> Result<()> {
         let directory = directory.as_ref();
-        fs::create_dir_all(directory).map_err(Error::io(directory))?;
-        write_model(self, tokenizer, directory)
+        std::fs::create_dir_all(directory).map_err(crate::Error::io(directory))?;
+        pollster::block_on(write_model(self, tokenizer, directory))
+    }
+
+    /// The files that `save_pretrained` writes, by name.
+    ///
+    /// ```
+    /// use taipan::{DType, Device};
+    /// use taipan_lm::{Config, Mamba, Preset, Tokenizer, safetensors::Safetensors};
+    ///
+    /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
+    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let mut files = pollster::block_on(model.to_files(&Tokenizer::bytes()))?;
+    /// assert!(files.contains_key("config.json") && files.contains_key("tokenizer.json"));
+    /// let weights = files.remove("model.safetensors").expect("the weights");
+    /// let weights = Safetensors::parse("model.safetensors", weights)?;
+    /// assert_eq!(weights.view("backbone.norm_f.weight")?.shape, [16]);
+    /// # Ok::<(), taipan_lm::Error>(())
+    /// ```
+    pub async fn to_files(&self, tokenizer: &Tokenizer) -> Result<BTreeMap<&'static str, Vec<u8>>> {
+        let mut files = BTreeMap::new();
+        for (name, contents) in contents(self, tokenizer)? {
+            let mut file = Vec::new();
+            contents
+                .write(|bytes| {
+                    file.extend_from_slice(bytes);
+                    Ok(())
+                })
+                .await?;
+            files.insert(name, file);
+        }
+        Ok(files)
     }
 }
 
 /// Write the files of a model to a directory that is there.
-pub(crate) fn write_model(model: &Mamba, tokenizer: &Tokenizer, directory: &Path) -> Result<()> {
-    write_files(model, tokenizer, |name, fill| replace_file(&directory.join(name), fill))
+pub(crate) async fn write_model(
+    model: &Mamba,
+    tokenizer: &Tokenizer,
+    directory: &Path,
+) -> Result<()> {
+    for (name, contents) in contents(model, tokenizer)? {
+        let mut draft = Draft::create(&directory.join(name))?;
+        contents.write(|bytes| draft.out.write(bytes)).await?;
+        draft.sync()?.1.publish()?;
+    }
+    Ok(())
 }
 
-/// What writes a file's contents.
-pub(crate) type Fill<'a> = &'a dyn Fn(&mut Output) -> Result<()>;
+/// What is in a file.
+pub(crate) enum Contents<'a> {
+    Text(String),
+    Tensors(Vec<Stored<'a>>),
+}
+
+impl Contents<'_> {
+    /// Write it to `out`, chunk by chunk.
+    pub(crate) async fn write(&self, mut out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match self {
+            Contents::Text(text) => out(text.as_bytes()),
+            Contents::Tensors(tensors) => write(tensors, out).await,
+        }
+    }
+}
 
 /// The files of a model.
 pub(crate) const FILES: [&str; 5] =
     ["config.json", "generation_config.json", "tokenizer_config.json", TOKENIZER, MODEL];
 
-/// Have `file` write each of [`FILES`].
-pub(crate) fn write_files(
-    model: &Mamba,
+/// [`FILES`], each with its contents.
+pub(crate) fn contents<'a>(
+    model: &'a Mamba,
     tokenizer: &Tokenizer,
-    mut file: impl FnMut(&str, Fill) -> Result<()>,
-) -> Result<()> {
+) -> Result<impl Iterator<Item = (&'static str, Contents<'a>)>> {
     ensure!(!model.is_quantized(), "model", "its matrices are int8, expected floats to save");
     let eos_token_id = tokenizer.eos_token_id();
     let generation = json!({
@@ -98,10 +150,9 @@ pub(crate) fn write_files(
         format!("{tokens:#}\n"),
         tokenizer.to_json(),
     ];
-    for (name, text) in FILES.iter().zip(&texts) {
-        file(name, &|out| out.write(text.as_bytes()))?;
-    }
-    file(MODEL, &|out| out.write_tensors(&stored(model)))
+    let texts = texts.into_iter().map(Contents::Text);
+    let all = texts.chain([Contents::Tensors(stored(model))]);
+    Ok(FILES.into_iter().zip(all))
 }
 
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one
@@ -114,14 +165,4 @@ fn stored<'a>(model: &'a Mamba) -> Vec<Stored<'a>> {
         Stored { name: slices[0].stored.clone(), shape, tensors }
     };
     model.parameters().chunk_by(|a, b| a.stored == b.stored).map(stored).collect()
-}
-
-impl Output {
-    pub(crate) fn write_tensors(&mut self, tensors: &[Stored<'_>]) -> Result<()> {
-        pollster::block_on(write(tensors, |bytes| self.write(bytes)))
-    }
-
-    pub(crate) fn write_values(&mut self, tensor: &Tensor) -> Result<()> {
-        pollster::block_on(write_values(tensor, |bytes| self.write(bytes)))
-    }
 }

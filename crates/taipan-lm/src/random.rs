@@ -10,11 +10,9 @@ pub(crate) fn parameter_seed(seed: u64, index: u64) -> u64 {
 }
 
 /// A point of a tree of random numbers, whose branches are named by words.
-#[cfg(not(target_family = "wasm"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Key(u64);
 
-#[cfg(not(target_family = "wasm"))]
 impl Key {
     pub(crate) fn new(seed: u64) -> Key {
         Key(0).split(seed)

@@ -190,7 +190,6 @@ impl View<'_> {
     }
 
     /// Rows of it, along the first dimension, on a device, straight from the file.
-    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn rows(&self, rows: std::ops::Range<usize>, device: &Device) -> Result<Tensor> {
         let mut shape = self.shape.to_vec();
         let size = self.bytes.len() / shape[0];
@@ -199,7 +198,6 @@ impl View<'_> {
     }
 
     /// How many of its values are infinite or NaN: those with all bits of the exponent set.
-    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn non_finite(&self) -> usize {
         let exponent = match self.dtype {
             DType::F16 => f16::INFINITY.to_bits().into(),
@@ -228,17 +226,29 @@ fn tensor<T: Element>(bytes: &[u8], shape: &[usize], device: &Device) -> taipan:
     Tensor::new::<T>(&values, shape, device)
 }
 
-#[cfg(not(target_family = "wasm"))]
-impl Safetensors<memmap2::Mmap> {
+impl Safetensors<Map> {
     /// Map a file into memory: what is not looked at is not read.
     pub fn open(path: &std::path::Path) -> Result<Self> {
         Safetensors::parse(path.display().to_string(), map(path)?)
     }
 }
 
+/// The bytes of a file.
+#[cfg(not(target_family = "wasm"))]
+pub type Map = memmap2::Mmap;
+/// The bytes of a file.
+#[cfg(target_family = "wasm")]
+pub type Map = Vec<u8>;
+
+/// The bytes of a file, which is in memory.
+#[cfg(target_family = "wasm")]
+pub(crate) fn map(path: &std::path::Path) -> Result<Map> {
+    crate::filesystem::read(path).map_err(Error::io(path))
+}
+
 /// Map a file into memory. What is not a file, as a pipe that nobody writes to, is an error.
 #[cfg(not(target_family = "wasm"))]
-pub(crate) fn map(path: &std::path::Path) -> Result<memmap2::Mmap> {
+pub(crate) fn map(path: &std::path::Path) -> Result<Map> {
     let is_file = std::fs::metadata(path).map_err(Error::io(path))?.is_file();
     ensure!(is_file, path.display(), "not a file");
     let file = std::fs::File::open(path).map_err(Error::io(path))?;

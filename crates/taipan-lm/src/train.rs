@@ -13,7 +13,7 @@ use crate::data::{Dataset, Order};
 use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
 use crate::safetensors::Safetensors;
-use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer};
+use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer, filesystem};
 
 /// A run: a model, its training data, and the recipe.
 ///
@@ -44,7 +44,7 @@ use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer};
 ///     let report = pollster::block_on(trainer.step())?;
 ///     println!("step {}: loss {:.3}", report.step, report.loss);
 /// }
-/// trainer.save(&run, 3)?;
+/// trainer.save_blocking(&run, 3)?;
 ///
 /// let data = Dataset::open(run.join("data"))?;
 /// let trainer = Trainer::resume(&run, data, &Device::Cpu, |_recipe| {})?;
@@ -119,19 +119,7 @@ impl Trainer {
                 parameter.tensor = parameter.tensor.detached();
             }
         }
-        let mut trained: Vec<(&Tensor, Group)> = Vec::new();
-        for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
-            let decays = parameter.role == Role::Matrix;
-            let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
-            trained.push((&parameter.tensor, Group { weight_decay, ..Group::default() }));
-        }
-        let (some, freeze) = (!trained.is_empty(), &recipe.freeze);
-        ensure!(some, "recipe", "freeze is {freeze:?}, which leaves nothing to train");
-        let is_f16 = model.dtype() == DType::F16;
-        let loss_scale = if is_f16 { LossScale::dynamic() } else { LossScale::None };
-        let Recipe { beta1, beta2, eps, grad_clip: max_norm, .. } = recipe;
-        let options = AdamWOptions { beta1, beta2, eps, max_norm, loss_scale };
-        let adamw = AdamW::new(options, &trained)?;
+        let adamw = optimizer(&model, &recipe)?;
         Ok(Trainer {
             model,
             dataset,
@@ -194,20 +182,29 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Train on the next batches. A loss that is not finite is an error, except in f16, where a
-    /// smaller loss scale may prevent it from now on.
-    pub async fn step(&mut self) -> Result<StepReport> {
+    /// Compute a step on a copy of the model, of which the result is dropped. On a GPU it compiles
+    /// the kernels of a step.
+    pub fn rehearse(&self) -> Result<()> {
+        let (loss, grads) = self.gradients(&self.batches()?)?;
+        drop(loss);
+        let (mut model, mut adamw) = (self.model.clone(), optimizer(&self.model, &self.recipe)?);
+        Ok(adamw.step(0.0, &mut trained(&mut model), &grads)?)
+    }
+
+    /// The batches of the next step.
+    fn batches(&self) -> Result<Vec<Batch>> {
         let (step, accum) = (self.steps_done, self.recipe.grad_accum as u64);
         let Recipe { seed, batch_size, block_size, .. } = self.recipe;
         let order = Order { seed, batch_size, block_size };
-        let batches = (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i));
-        let batches = batches.collect::<Result<Vec<Batch>>>()?;
-        let (loss, grads) = self.gradients(&batches)?;
+        (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i)).collect()
+    }
 
-        let lr = self.recipe.schedule.lr(step);
-        let parameters = self.model.parameters_mut().into_iter().filter(|p| p.is_tracked());
-        let mut trained: Vec<&mut Tensor> = parameters.map(|p| &mut p.tensor).collect();
-        self.adamw.step(lr, &mut trained, &grads)?;
+    /// Train on the next batches. A loss that is not finite is an error, except in f16, where a
+    /// smaller loss scale may prevent it from now on.
+    pub async fn step(&mut self) -> Result<StepReport> {
+        let (loss, grads) = self.gradients(&self.batches()?)?;
+        let lr = self.recipe.schedule.lr(self.steps_done);
+        self.adamw.step(lr, &mut trained(&mut self.model), &grads)?;
         self.steps_done += 1;
         self.evaluation = None;
 
@@ -275,12 +272,28 @@ impl Trainer {
         Ok(evaluation)
     }
 
+    /// The fraction of held-out targets that the model finds likeliest, among those of the first
+    /// `tokens` tokens.
+    pub async fn accuracy(&self, tokens: u64) -> Result<f64> {
+        let Recipe { batch_size, block_size, .. } = self.recipe;
+        let (mut right, mut all) = (0, 0);
+        for batch in self.dataset.held_out(batch_size, block_size, tokens) {
+            let (batch, _) = batch?;
+            let likeliest = self.model.likeliest(&batch)?.read::<u32>().await?;
+            // A target that is not to be predicted is no token.
+            right += batch.targets.iter().zip(&likeliest).filter(|(t, found)| t == found).count();
+            all += targets(&batch);
+        }
+        ensure!(all > 0, "evaluate", "no held-out tokens, expected some");
+        Ok(right as f64 / all as f64)
+    }
+
     /// Write `checkpoint-<step>` to the directory of the run, which must exist, and then remove all
     /// older ones but the last `keep` and that of the best evaluation. Whenever this is stopped,
     /// whatever fails: every checkpoint in the directory is complete.
     ///
     /// A step that was saved before is not written again, except for an evaluation since then.
-    pub fn save(&mut self, run: &Path, keep: usize) -> Result<SaveReport> {
+    pub async fn save(&mut self, run: &Path, keep: usize) -> Result<SaveReport> {
         ensure!(keep > 0, "keep", "0 found, expected 1 or more checkpoints");
         let mut problems: Vec<Error> = remove_temporary(run).err().into_iter().collect();
         let trainer_json = TrainerJson {
@@ -292,20 +305,41 @@ impl Trainer {
             ..TrainerJson::default()
         };
         let path = run.join(checkpoint::name(self.steps_done));
-        if self.checkpoint.as_ref() == Some(&path) && path.exists() {
+        if self.checkpoint.as_ref() == Some(&path) && filesystem::is_there(&path) {
             trainer_json.rewrite(&path)?;
         } else {
-            trainer_json.write(&path, &self.model, &self.tokenizer, &self.adamw.state())?;
+            let state = self.adamw.state();
+            trainer_json.write(&path, &self.model, &self.tokenizer, &state).await?;
         }
         self.checkpoint = Some(path.clone());
         problems.extend(prune(run, keep).unwrap_or_else(|error| vec![error]));
         Ok(SaveReport { checkpoint: path, problems })
     }
 
+    /// [`save`](Trainer::save) for native callers; absent on the web, where nothing may block.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn save_blocking(&mut self, run: &Path, keep: usize) -> Result<SaveReport> {
+        pollster::block_on(self.save(run, keep))
+    }
+
     /// Write the current model to a directory, which must exist, for Hugging Face's library and
-    /// others: see [`Mamba::save_pretrained`].
-    pub fn export(&self, directory: &Path) -> Result<()> {
-        write_model(&self.model, &self.tokenizer, directory)
+    /// others, as `Mamba::save_pretrained` does.
+    pub async fn export(&self, directory: &Path) -> Result<()> {
+        write_model(&self.model, &self.tokenizer, directory).await
+    }
+
+    /// [`export`](Trainer::export) for native callers.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn export_blocking(&self, directory: &Path) -> Result<()> {
+        pollster::block_on(self.export(directory))
+    }
+
+    /// The model, when training is over. What the recipe froze is tracked again.
+    pub fn into_model(mut self) -> Mamba {
+        for parameter in self.model.parameters_mut() {
+            parameter.tensor = parameter.tensor.detached().tracked();
+        }
+        self.model
     }
 
     /// The current model.
@@ -337,6 +371,29 @@ impl Trainer {
     pub fn checkpoint(&self) -> Option<&Path> {
         self.checkpoint.as_deref()
     }
+}
+
+/// The optimiser of what a recipe trains of a model.
+fn optimizer(model: &Mamba, recipe: &Recipe) -> Result<AdamW> {
+    let mut trained: Vec<(&Tensor, Group)> = Vec::new();
+    for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
+        let decays = parameter.role == Role::Matrix;
+        let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
+        trained.push((&parameter.tensor, Group { weight_decay, ..Group::default() }));
+    }
+    let (some, freeze) = (!trained.is_empty(), &recipe.freeze);
+    ensure!(some, "recipe", "freeze is {freeze:?}, which leaves nothing to train");
+    let is_f16 = model.dtype() == DType::F16;
+    let loss_scale = if is_f16 { LossScale::dynamic() } else { LossScale::None };
+    let &Recipe { beta1, beta2, eps, grad_clip: max_norm, .. } = recipe;
+    let options = AdamWOptions { beta1, beta2, eps, max_norm, loss_scale };
+    Ok(AdamW::new(options, &trained)?)
+}
+
+/// The tensors of a model that are trained.
+fn trained(model: &mut Mamba) -> Vec<&mut Tensor> {
+    let parameters = model.parameters_mut().into_iter().filter(|p| p.is_tracked());
+    parameters.map(|p| &mut p.tensor).collect()
 }
 
 /// How many tokens a batch predicts.

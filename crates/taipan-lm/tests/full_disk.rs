@@ -24,7 +24,7 @@ fn limit_files(bytes: u64) {
 fn a_checkpoint_that_does_not_fit_leaves_the_last_one() {
     let run = Run::new();
     let mut trainer = run.one_step(1);
-    trainer.export(run.path()).unwrap();
+    trainer.export_blocking(run.path()).unwrap();
     let (before, exported) = (files(&run.checkpoint(1)), run.names());
     steps(&mut trainer, 1);
 
@@ -32,7 +32,8 @@ fn a_checkpoint_that_does_not_fit_leaves_the_last_one() {
     let mut failed = Vec::new();
     for bytes in before.values() {
         limit_files(bytes.len() as u64 - 1);
-        let (saved, export) = (trainer.save(run.path(), 1), trainer.export(run.path()));
+        let (saved, export) =
+            (trainer.save_blocking(run.path(), 1), trainer.export_blocking(run.path()));
         limit_files(u64::MAX);
         let error = saved.unwrap_err().to_string();
         let at = run.checkpoint(2).display().to_string();
@@ -53,6 +54,6 @@ fn a_checkpoint_that_does_not_fit_leaves_the_last_one() {
         ["config.json", "model.safetensors", "tokenizer.json", "trainer.safetensors"]
     );
 
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     assert_eq!(run.resume().unwrap().steps_done(), 2);
 }

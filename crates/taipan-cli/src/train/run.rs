@@ -125,7 +125,7 @@ impl Run {
         }
         self.progress.note("writing the model");
         self.start.lock.check()?;
-        self.start.trainer.export(&self.settings.out)?;
+        self.start.trainer.export_blocking(&self.settings.out)?;
         self.progress.print("\n");
         let speed = self.total.tokens_per_second(self.tokens());
         let results = report::results(&self.metrics.rows, self.began.elapsed(), speed);
@@ -339,7 +339,7 @@ impl Run {
         let Settings { out, keep, .. } = &self.settings;
         let trainer = &mut self.start.trainer;
         trainer.notes.insert(UNLOGGED.into(), serde_json::to_value(self.unlogged)?);
-        let saved = trainer.save(out, *keep)?;
+        let saved = trainer.save_blocking(out, *keep)?;
         let title = format!("{}, {}", out.display(), report::shape(trainer.model()));
         let picture = curve::svg(&self.metrics.rows, &title);
         let drawn = taipan_lm::write_file(&out.join(curve::FILE), picture.as_bytes());

@@ -8,12 +8,9 @@ mod tensors;
 use taipan::{DType, Scan};
 
 use self::keys::{Keys, invalid, quote_non_finite};
-#[cfg(not(target_family = "wasm"))]
 pub(crate) use self::tensors::{EMBEDDINGS, HEAD};
 pub use self::tensors::{Layout, TensorSpec};
-#[cfg(not(target_family = "wasm"))]
-use crate::Error;
-use crate::InvalidValue;
+use crate::{Error, InvalidValue, filesystem};
 
 /// Its name in errors.
 const OWNER: &str = "config";
@@ -198,7 +195,6 @@ impl Config {
     }
 
     /// [`Config::from_json`] of a file.
-    #[cfg(not(target_family = "wasm"))]
     pub fn from_file(path: impl AsRef<std::path::Path>) -> crate::Result<Config> {
         let path = path.as_ref();
         let text = read_text(path)?;
@@ -290,11 +286,10 @@ impl Config {
 }
 
 /// The text of a file. What is not a file, as a pipe that nobody writes to, is an error.
-#[cfg(not(target_family = "wasm"))]
 pub(crate) fn read_text(path: &std::path::Path) -> crate::Result<String> {
-    let is_file = std::fs::metadata(path).map_err(Error::io(path))?.is_file();
+    let is_file = filesystem::metadata(path).map_err(Error::io(path))?.is_file();
     crate::error::ensure!(is_file, path.display(), "not a file");
-    std::fs::read_to_string(path).map_err(Error::io(path))
+    filesystem::read_to_string(path).map_err(Error::io(path))
 }
 
 #[cfg(test)]

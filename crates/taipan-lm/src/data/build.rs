@@ -1,6 +1,5 @@
 //! From text to tokens on disk.
 
-use std::fs;
 use std::path::Path;
 
 use rayon::prelude::*;
@@ -11,6 +10,7 @@ use super::{Dataset, Sources};
 use crate::atomic::{Draft, Temporary, remove_unfinished, write_file};
 use crate::checksum::Checksum;
 use crate::error::ensure;
+use crate::filesystem as fs;
 use crate::{Error, Result, Tokenizer};
 
 /// Bytes of text that are tokenised at a time, by all threads; affects memory, not results.
@@ -32,7 +32,7 @@ impl Dataset {
     ) -> Result<Dataset> {
         let directory = directory.as_ref();
         let sections = split.sections(sources)?;
-        if !directory.exists() {
+        if !fs::is_there(directory) {
             fs::create_dir(directory).map_err(Error::io(directory))?;
         }
         remove_unfinished(directory, |name| FILES.contains(&name) || name == MANIFEST)?;

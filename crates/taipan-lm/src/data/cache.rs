@@ -10,7 +10,6 @@
 //! | `held_out.lengths` | bytes of text of each token, u16 |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::split::Subset;
 use crate::checksum::{CHANGED, Checksum};
 use crate::error::ensure;
+use crate::filesystem::{self as fs, File};
 use crate::{Error, Result};
 
 pub(super) const MANIFEST: &str = "manifest.json";

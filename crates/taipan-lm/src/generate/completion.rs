@@ -119,16 +119,16 @@ impl Generation<'_> {
 }
 
 /// A text that is being generated.
-struct Draft<'a> {
-    until: Option<TextUntil<'a>>,
+struct Draft {
+    until: Option<TextUntil>,
     text: String,
     ids: Vec<u32>,
     log_probs: Vec<LogProbs>,
     finish_reason: Option<FinishReason>,
 }
 
-impl<'a> Draft<'a> {
-    fn new(options: &CompletionOptions<'a>) -> Result<Draft<'a>> {
+impl Draft {
+    fn new(options: &CompletionOptions) -> Result<Draft> {
         let until = options.tokenizer.map(|tokenizer| TextUntil::new(tokenizer, &options.stops));
         let (text, ids, log_probs) = (String::new(), Vec::new(), Vec::new());
         Ok(Draft { until: until.transpose()?, text, ids, log_probs, finish_reason: None })

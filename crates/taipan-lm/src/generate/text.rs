@@ -18,8 +18,8 @@ use crate::{Result, TextStream, Tokenizer};
 /// assert!(text.is_stopped());
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
-pub struct TextUntil<'a> {
-    stream: TextStream<'a>,
+pub struct TextUntil {
+    stream: TextStream,
     filter: StopFilter,
 }
 
@@ -31,9 +31,9 @@ struct StopFilter {
     is_stopped: bool,
 }
 
-impl<'a> TextUntil<'a> {
+impl TextUntil {
     /// Text of a tokenizer, up to the first of these texts.
-    pub fn new(tokenizer: &'a Tokenizer, stops: &[String]) -> Result<TextUntil<'a>> {
+    pub fn new(tokenizer: &Tokenizer, stops: &[String]) -> Result<TextUntil> {
         let fine = stops.iter().all(|stop| !stop.is_empty());
         ensure!(fine, "generate", "a stop text is empty, expected a character or more");
         let filter = StopFilter { stops: stops.to_vec(), held: String::new(), is_stopped: false };

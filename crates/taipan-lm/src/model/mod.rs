@@ -147,7 +147,6 @@ impl Mamba {
 
     /// A model with the values that a closure gives for each parameter, of any type and on any
     /// device.
-    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn build_from(
         config: &Config,
         dtype: DType,
@@ -259,8 +258,25 @@ impl Mamba {
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
         let shape = [batch.batch_size, batch.block_size];
+        let targets = Tensor::new(&batch.targets, &shape, self.device())?;
+        let normed = self.forward(batch)?;
+        Ok(linear_cross_entropy(&normed, self.head(), &targets, Some(IGNORE))?)
+    }
+
+    /// The likeliest next token at each position of a batch, `[batch_size, block_size]` in u32. All
+    /// logits are in memory at once: it is for small vocabularies.
+    pub fn likeliest(&self, batch: &Batch) -> Result<Tensor> {
+        taipan::no_grad(|| {
+            let logits = linear(&self.forward(batch)?, self.head(), None, Activation::None)?;
+            Ok(logits.argmax(2)?)
+        })
+    }
+
+    /// What the head reads, `[b, l, d]`.
+    fn forward(&self, batch: &Batch) -> Result<Tensor> {
+        let shape = [batch.batch_size, batch.block_size];
         let on_device = |values: &[u32]| Tensor::new(values, &shape, self.device());
-        let (ids, targets) = (on_device(&batch.ids)?, on_device(&batch.targets)?);
+        let ids = on_device(&batch.ids)?;
         let is_reset = batch.seq_start.contains(&1);
         let seq_start = is_reset.then(|| on_device(&batch.seq_start)).transpose()?;
         let mut stream = self.embed(&ids)?;
@@ -270,8 +286,7 @@ impl Mamba {
                 Activations::Recomputed => layer.recomputed(&stream, seq_start.as_ref())?,
             };
         }
-        let normed = self.normed(&stream)?;
-        Ok(linear_cross_entropy(&normed, self.head(), &targets, Some(IGNORE))?)
+        Ok(self.normed(&stream)?)
     }
 
     /// The logits after the last token of each sequence, `[b, v]`, and the final state.

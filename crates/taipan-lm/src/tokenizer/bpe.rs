@@ -6,10 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
-
 use super::byte_level::{self, Bpe};
+use super::words;
 use crate::data::Sources;
 use crate::error::ensure;
 use crate::{Error, Result};
@@ -29,7 +27,7 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
     tokens.extend(byte_level::alphabet().map(String::from));
     let (subject, least) = ("tokenizer of the given size", tokens.len() + 1);
     ensure!(vocab_size >= least, subject, "{vocab_size} tokens, expected {least} or more");
-    let mut words = words(sources)?;
+    let mut words = distinct_words(sources)?;
     let mut pairs = Pairs::default();
     for (index, word) in words.iter().enumerate() {
         pairs.add(index, word);
@@ -59,14 +57,11 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
 }
 
 /// The distinct words of the text, in any order: only sums over them count.
-fn words(sources: &Sources) -> Result<Vec<Word>> {
-    let splitter = ByteLevel::default().add_prefix_space(false);
+fn distinct_words(sources: &Sources) -> Result<Vec<Word>> {
     let mut counts: HashMap<String, u64> = HashMap::new();
     for section in sources.documents() {
         for chunk in sources.chunks(&section)? {
-            let mut text = PreTokenizedString::from(chunk?);
-            splitter.pre_tokenize(&mut text).map_err(|error| Error::invalid("BPE", error))?;
-            for (word, ..) in text.get_splits(OffsetReferential::Original, OffsetType::None) {
+            for word in words::words(&chunk?) {
                 match counts.get_mut(word) {
                     Some(count) => *count += 1,
                     None => _ = counts.insert(word.to_owned(), 1),
@@ -74,12 +69,9 @@ fn words(sources: &Sources) -> Result<Vec<Word>> {
             }
         }
     }
-    let ids: HashMap<char, u32> =
-        byte_level::alphabet().into_iter().zip(SPECIAL.len() as u32..).collect();
-    let word = |(word, count): (String, u64)| Word {
-        tokens: word.chars().map(|c| ids[&c]).collect(),
-        count,
-    };
+    let id = |byte: u8| SPECIAL.len() as u32 + u32::from(byte);
+    let word =
+        |(word, count): (String, u64)| Word { tokens: word.bytes().map(id).collect(), count };
     Ok(counts.into_iter().map(word).collect())
 }
 

@@ -2,11 +2,8 @@
 
 use tokenizers::processors::PostProcessorWrapper;
 
+use super::EOS_TOKENS;
 use crate::{Error, Result};
-
-/// How tokenizers write their end-of-text token, the most common first.
-const EOS_TOKENS: [&str; 6] =
-    ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"];
 
 #[derive(Debug)]
 pub(super) struct HuggingFace {
@@ -22,7 +19,7 @@ fn invalid(error: impl std::fmt::Display) -> Error {
 }
 
 impl HuggingFace {
-    pub fn from_json(json: &str) -> Result<HuggingFace> {
+    pub fn from_json(json: &str, _file: &serde_json::Value) -> Result<HuggingFace> {
         let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(invalid)?;
         tokenizer.with_truncation(None).map_err(invalid)?;
         tokenizer.with_padding(None);

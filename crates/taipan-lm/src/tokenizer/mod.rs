@@ -1,18 +1,44 @@
 //! Tokenizers: bytes, or a Hugging Face `tokenizer.json`.
 
-#[cfg(not(target_family = "wasm"))]
 mod bpe;
+// Natively it is compared with Hugging Face's library, which reads every kind of file.
+#[cfg(any(test, target_family = "wasm"))]
+#[cfg_attr(not(target_family = "wasm"), allow(dead_code))]
+mod byte_bpe;
 mod byte_level;
+mod categories;
 #[cfg(not(target_family = "wasm"))]
 mod hugging_face;
 mod stream;
+mod words;
 
 pub use stream::TextStream;
 
-use crate::error::ensure;
-use crate::{Error, Result};
+#[cfg(target_family = "wasm")]
+use byte_bpe::ByteBpe as Known;
+#[cfg(not(target_family = "wasm"))]
+use hugging_face::HuggingFace as Known;
 
-/// Turns text into token ids and back.
+use crate::error::ensure;
+use crate::{Error, Result, filesystem};
+
+/// How tokenizers write their end-of-text token, the most common first.
+const EOS_TOKENS: [&str; 6] =
+    ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"];
+
+/// The canonical composition of a text, by the browser.
+#[cfg(target_family = "wasm")]
+fn nfc(text: &str) -> String {
+    js_sys::JsString::from(text).normalize("NFC").into()
+}
+
+/// The canonical composition of a text.
+#[cfg(all(test, not(target_family = "wasm")))]
+fn nfc(text: &str) -> String {
+    tokenizers::NormalizedString::from(text).nfc().get().to_owned()
+}
+
+/// Turns text into token ids and back. Clones share its vocabulary.
 ///
 /// ```
 /// use taipan_lm::Tokenizer;
@@ -29,8 +55,7 @@ pub struct Tokenizer(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Bytes,
-    #[cfg(not(target_family = "wasm"))]
-    HuggingFace(std::sync::Arc<hugging_face::HuggingFace>),
+    Known(std::sync::Arc<Known>),
 }
 
 impl Tokenizer {
@@ -44,25 +69,20 @@ impl Tokenizer {
     ///
     /// Text is text: what looks like a special token in it is encoded letter by letter, and nothing
     /// is truncated or padded, whatever the file asks for. Elsewhere than in browsers every
-    /// kind of model is known; in a browser only what [`Tokenizer::bytes`] writes.
+    /// kind of model is known; in a browser bytes and byte-level BPE, as of GPT-2 and GPT-NeoX.
     pub fn from_json(text: &str) -> Result<Tokenizer> {
         let file: serde_json::Value = serde_json::from_str(text)
             .map_err(|error| Error::invalid("tokenizer.json", format!("not JSON: {error}")))?;
         if byte_level::is_bytes(&file) {
             return Ok(Tokenizer::bytes());
         }
-        #[cfg(not(target_family = "wasm"))]
-        return hugging_face::HuggingFace::from_json(text)
-            .map(|known| Tokenizer(Kind::HuggingFace(known.into())));
-        #[cfg(target_family = "wasm")]
-        Err(Error::invalid("tokenizer.json", "not of bytes, the only tokenizer in a browser"))
+        Ok(Tokenizer(Kind::Known(Known::from_json(text, &file)?.into())))
     }
 
     /// [`Tokenizer::from_json`] of a file.
-    #[cfg(not(target_family = "wasm"))]
     pub fn from_file(path: impl AsRef<std::path::Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = filesystem::read_to_string(path).map_err(Error::io(path))?;
         Tokenizer::from_json(&text).map_err(|error| match error {
             Error::Invalid { why, .. } => Error::invalid(path.display(), why),
             other => other,
@@ -86,7 +106,6 @@ impl Tokenizer {
     /// assert_eq!(tokenizer.eos_token_id(), Some(0));
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
-    #[cfg(not(target_family = "wasm"))]
     pub fn train_bpe(sources: &crate::data::Sources, vocab_size: usize) -> Result<Tokenizer> {
         let model = bpe::train(sources, vocab_size)?;
         Tokenizer::from_json(&byte_level::tokenizer_json(model).to_string())
@@ -96,8 +115,7 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         match &self.0 {
             Kind::Bytes => 256,
-            #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.vocab_size,
+            Kind::Known(known) => known.vocab_size,
         }
     }
 
@@ -108,8 +126,7 @@ impl Tokenizer {
     pub fn eos_token_id(&self) -> Option<u32> {
         match &self.0 {
             Kind::Bytes => Some(0),
-            #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.eos.map(|(id, _)| id),
+            Kind::Known(known) => known.eos.map(|(id, _)| id),
         }
     }
 
@@ -119,8 +136,7 @@ impl Tokenizer {
     pub fn eos_token(&self) -> Option<&str> {
         match &self.0 {
             Kind::Bytes => None,
-            #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.eos.map(|(_, token)| token),
+            Kind::Known(known) => known.eos.map(|(_, token)| token),
         }
     }
 
@@ -128,17 +144,15 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match &self.0 {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.encode(text),
+            Kind::Known(known) => known.encode(text),
         }
     }
 
     /// The ids of `text`, and the number of its bytes in each; these add up to all of them.
-    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
         match &self.0 {
             Kind::Bytes => Ok((self.encode(text)?, vec![1; text.len()])),
-            Kind::HuggingFace(known) => known.encode_measured(text),
+            Kind::Known(known) => known.encode_measured(text),
         }
     }
 
@@ -156,14 +170,13 @@ impl Tokenizer {
                 let bytes: Vec<u8> = ids.iter().map(|id| *id as u8).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.decode(ids),
+            Kind::Known(known) => known.decode(ids),
         }
     }
 
     /// To show text while it is generated.
-    pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, ids: Vec::new(), shown: 0 }
+    pub fn stream(&self) -> TextStream {
+        TextStream { tokenizer: self.clone(), ids: Vec::new(), shown: 0 }
     }
 
     /// The text of a `tokenizer.json`: what was read, or for bytes one with which Hugging Face's
@@ -171,8 +184,7 @@ impl Tokenizer {
     pub fn to_json(&self) -> String {
         match &self.0 {
             Kind::Bytes => byte_level::bytes_json().to_string(),
-            #[cfg(not(target_family = "wasm"))]
-            Kind::HuggingFace(known) => known.json.clone(),
+            Kind::Known(known) => known.json.clone(),
         }
     }
 }

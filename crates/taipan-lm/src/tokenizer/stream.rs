@@ -17,15 +17,15 @@ const HELD: usize = 16;
 /// assert_eq!(stream.finish()?, "");
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
-pub struct TextStream<'a> {
-    pub(super) tokenizer: &'a Tokenizer,
+pub struct TextStream {
+    pub(super) tokenizer: Tokenizer,
     /// What the text that comes next depends on, and what is not shown yet.
     pub(super) ids: Vec<u32>,
     /// How many of `ids` are shown.
     pub(super) shown: usize,
 }
 
-impl TextStream<'_> {
+impl TextStream {
     /// One more token; what can be shown now.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);

@@ -16,7 +16,7 @@ fn two_steps() -> Run {
     let mut trainer = run.begin();
     for _ in 0..2 {
         steps(&mut trainer, 1);
-        trainer.save(run.path(), 9).unwrap();
+        trainer.save_blocking(run.path(), 9).unwrap();
     }
     run
 }
@@ -51,7 +51,7 @@ fn the_last_ones_and_the_best_are_kept() {
         if step % 2 == 0 {
             losses.push(pollster::block_on(trainer.evaluate(u64::MAX)).unwrap());
         }
-        trainer.save(run.path(), 9).unwrap();
+        trainer.save_blocking(run.path(), 9).unwrap();
     }
     let (best, evaluation) = best_checkpoint(run.path()).unwrap().unwrap();
     assert_eq!(best, run.checkpoint(6), "it learns");
@@ -60,7 +60,7 @@ fn the_last_ones_and_the_best_are_kept() {
     // As if what followed had been worse.
     edit_progress(&run.checkpoint(2), &format!("{}", losses[0].loss), "0.25");
     steps(&mut trainer, 1);
-    trainer.save(run.path(), 2).unwrap();
+    trainer.save_blocking(run.path(), 2).unwrap();
     assert_eq!(run.names(), ["checkpoint-2", "checkpoint-6", "checkpoint-7"]);
     let found: Vec<u64> = checkpoints(run.path()).unwrap().into_iter().map(|(n, _)| n).collect();
     assert_eq!(found, [2, 6, 7]);
@@ -72,7 +72,7 @@ fn the_last_in_number_is_resumed_and_what_a_kill_left_is_removed() {
     let run = two_steps();
     let mut trainer = run.resume().unwrap();
     steps(&mut trainer, 8);
-    trainer.save(run.path(), 9).unwrap();
+    trainer.save_blocking(run.path(), 9).unwrap();
     let unfinished = run.path().join("checkpoint-11.tmp-123");
     fs::create_dir(&unfinished).unwrap();
     fs::write(unfinished.join("model.safetensors"), "half of it").unwrap();
@@ -94,19 +94,19 @@ fn a_step_is_written_once_and_brought_up_to_date() {
     let run = Run::new();
     let mut trainer = run.one_step(1);
     let before = files(&run.checkpoint(1));
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     assert_eq!(files(&run.checkpoint(1)), before);
     let evaluation = pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     assert_eq!(best_checkpoint(run.path()).unwrap(), Some((run.checkpoint(1), evaluation)));
     assert_eq!(run.names(), ["checkpoint-1"]);
 
     let mut other = run.begin();
     steps(&mut other, 1);
-    let error = other.save(run.path(), 1).unwrap_err().to_string();
+    let error = other.save_blocking(run.path(), 1).unwrap_err().to_string();
     assert_eq!(error, format!("{}: exists already", run.checkpoint(1).display()));
     assert_eq!(
-        other.save(run.path(), 0).unwrap_err().to_string(),
+        other.save_blocking(run.path(), 0).unwrap_err().to_string(),
         "keep: 0 found, expected 1 or more checkpoints"
     );
 }
@@ -160,7 +160,7 @@ fn a_damaged_old_checkpoint_neither_ends_a_run_nor_is_lost() {
     fs::write(&path, "{").unwrap();
     let mut trainer = run.resume().unwrap();
     steps(&mut trainer, 1);
-    let saved = trainer.save(run.path(), 1).unwrap();
+    let saved = trainer.save_blocking(run.path(), 1).unwrap();
     assert_eq!(saved.checkpoint, run.checkpoint(3));
     assert_eq!(trainer.checkpoint(), Some(&*run.checkpoint(3)));
     let problems: Vec<_> = saved.problems.iter().map(ToString::to_string).collect();
@@ -177,11 +177,11 @@ fn a_resumed_run_knows_its_evaluation_and_its_notes() {
     steps(&mut trainer, 1);
     let evaluation = pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
     trainer.notes.insert("mean".into(), (0.1 + 0.2).into());
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     let before = files(&run.checkpoint(1));
     let mut trainer = run.resume().unwrap();
     assert_eq!(trainer.notes["mean"].as_f64(), Some(0.1 + 0.2));
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     assert_eq!(files(&run.checkpoint(1)), before);
     assert_eq!(best_checkpoint(run.path()).unwrap(), Some((run.checkpoint(1), evaluation)));
     let info = verify_checkpoint(&run.checkpoint(1)).unwrap();
@@ -189,7 +189,7 @@ fn a_resumed_run_knows_its_evaluation_and_its_notes() {
     assert_eq!(info.data, trainer.dataset().fingerprint());
     // The next step has none.
     steps(&mut trainer, 1);
-    trainer.save(run.path(), 2).unwrap();
+    trainer.save_blocking(run.path(), 2).unwrap();
     assert_eq!(best_checkpoint(run.path()).unwrap(), Some((run.checkpoint(1), evaluation)));
 }
 
@@ -200,7 +200,7 @@ fn the_state_of_another_model_is_refused() {
     other.config.state_size = 5;
     let mut trainer = other.begin();
     steps(&mut trainer, 2);
-    trainer.save(other.path(), 1).unwrap();
+    trainer.save_blocking(other.path(), 1).unwrap();
     let name = "trainer.safetensors";
     let [own, foreign] = [&run, &other].map(|run| fs::read(run.checkpoint(2).join(name)).unwrap());
     fs::write(run.checkpoint(2).join(name), &foreign).unwrap();
@@ -244,7 +244,7 @@ fn a_longer_run_is_not_lost_when_it_stops_at_once() {
     let data = Dataset::open(run.path().join("data")).unwrap();
     let longer = |recipe: &mut Recipe| recipe.schedule.total = 80;
     let mut trainer = Trainer::resume(run.path(), data, &run.device, longer).unwrap();
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     assert_eq!(run.resume().unwrap().recipe().schedule.total, 80);
 }
 

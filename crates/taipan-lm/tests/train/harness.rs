@@ -60,7 +60,7 @@ impl Run {
     pub fn one_step(&self, count: usize) -> Trainer {
         let mut trainer = self.begin();
         steps(&mut trainer, 1);
-        trainer.save(self.path(), count).unwrap();
+        trainer.save_blocking(self.path(), count).unwrap();
         trainer
     }
 

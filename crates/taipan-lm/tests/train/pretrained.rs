@@ -304,10 +304,10 @@ fn a_run_that_is_not_finished_has_its_last_checkpoint() {
     let run = Run::new();
     let mut trainer = run.one_step(3);
     steps(&mut trainer, 1);
-    trainer.save(run.path(), 3).unwrap();
+    trainer.save_blocking(run.path(), 3).unwrap();
     let files = ModelFiles::open(run.path()).unwrap();
     assert_eq!(files.directory(), run.checkpoint(2));
-    trainer.export(run.path()).unwrap();
+    trainer.export_blocking(run.path()).unwrap();
     assert_eq!(ModelFiles::open(run.path()).unwrap().directory(), run.path());
     // Of several files with tensors, that of safetensors.
     fs::write(run.path().join("pytorch_model.bin"), "no model").unwrap();

@@ -12,19 +12,19 @@ fn check(run: impl Fn() -> Run) {
     let reports = steps(&mut trainer, 40);
     assert!(reports.iter().all(|report| report.loss.is_finite()));
     pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
-    trainer.save(whole.path(), 2).unwrap();
+    trainer.save_blocking(whole.path(), 2).unwrap();
 
     let mut trainer = parts.begin();
     let first = steps(&mut trainer, 20);
     assert_eq!(first, reports[..20], "two runs are the same");
-    trainer.save(parts.path(), 2).unwrap();
+    trainer.save_blocking(parts.path(), 2).unwrap();
     drop(trainer);
     let mut trainer = parts.resume().unwrap();
     assert_eq!((trainer.steps_done(), trainer.checkpoint()), (20, Some(&*parts.checkpoint(20))));
     let second = steps(&mut trainer, 20);
     assert_eq!(second, reports[20..], "the same steps follow");
     pollster::block_on(trainer.evaluate(u64::MAX)).unwrap();
-    trainer.save(parts.path(), 2).unwrap();
+    trainer.save_blocking(parts.path(), 2).unwrap();
 
     let (expected, found) = (files(&whole.checkpoint(40)), files(&parts.checkpoint(40)));
     assert_eq!(expected.keys().collect::<Vec<_>>(), found.keys().collect::<Vec<_>>());

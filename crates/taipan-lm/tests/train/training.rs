@@ -158,7 +158,7 @@ fn tokens_that_stand_for_no_bytes_have_no_bits_per_byte() {
     let mut trainer = Trainer::new(model, data, tokenizer, run.recipe.clone()).unwrap();
     let evaluation = pollster::block_on(trainer.evaluate(1)).unwrap();
     assert!(evaluation.loss > 0.0 && evaluation.bits_per_byte.is_none(), "{evaluation:?}");
-    trainer.save(run.path(), 1).unwrap();
+    trainer.save_blocking(run.path(), 1).unwrap();
     let found = best_checkpoint(run.path()).unwrap().unwrap().1;
     assert!(found == evaluation, "what was saved can be read: {found:?}");
     assert!(run.resume().is_ok());

@@ -1,0 +1,342 @@
+// The package in a browser, compared with the program and with itself.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { dist, launch, open, serve } from "./browser.mjs";
+
+const run = promisify(execFile);
+const program = process.env.TAIPAN_PROGRAM;
+/** The program on the driver that the browser has, with the limits that a browser grants. */
+const gpu = { ...process.env, TAIPAN_ADAPTER: "SwiftShader", TAIPAN_LIMITS: "default",
+  VK_ICD_FILENAMES: process.env.TAIPAN_SWIFTSHADER ?? "/usr/lib/chromium/vk_swiftshader_icd.json" };
+
+const CONFIG = { hidden_size: 64, num_hidden_layers: 2 };
+const TRAIN = { steps: 30, lr: 3e-3, batchSize: 4, blockSize: 64, seed: 7 };
+const TEXT = Array.from({ length: 400 }, (_, i) =>
+  `In line ${i} the ${["cat", "rat", "bat"][i % 3]} sat on the ${["mat", "hat"][i % 2]}.\n`).join("");
+
+let browser, server, directory;
+
+before(async () => {
+  directory = await mkdtemp(join(tmpdir(), "taipan-web-test-"));
+  server = await serve({ "/taipan/": join(dist, "taipan"), "/files/": directory,
+    "/example/": fileURLToPath(new URL("../example", import.meta.url)) });
+  browser = await launch();
+});
+
+after(async () => {
+  await browser?.close();
+  server?.close();
+  await rm(directory, { recursive: true, force: true });
+});
+
+/** Run a function in a new page, with the package as `taipan`. */
+async function inPage(use, argument) {
+  const page = await open(browser, server);
+  try {
+    return await page.evaluate(use, argument);
+  } finally {
+    await page.close();
+  }
+}
+
+const training = { config: CONFIG, train: TRAIN, text: TEXT };
+
+/** Train, and return the steps, the weights' checksum and a text. */
+async function trainInPage({ config, train, text, device = "webgpu", stopAt }) {
+  const model = await taipan.Taipan.create(config, { device, seed: train.seed });
+  const steps = [];
+  for await (const step of model.train(text, train)) {
+    steps.push(step);
+    if (step.step === stopAt) break;
+  }
+  const files = await model.save();
+  const digest = await crypto.subtle.digest("SHA-256", files["model.safetensors"]);
+  const weights = [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  model.dispose();
+  return { steps, weights, losses: steps.map((step) => step.loss), device: model.device };
+}
+
+let webgpu;
+
+test("training on WebGPU learns, in few pipelines", async () => {
+  webgpu = await inPage(trainInPage, training);
+  assert.equal(webgpu.device.kind, "webgpu");
+  assert.equal(webgpu.steps.length, 30);
+  const [first, last] = [webgpu.losses[0], webgpu.losses.at(-1)];
+  assert.ok(Math.abs(first - Math.log(256)) < 0.2, `it knows nothing at first: ${first}`);
+  assert.ok(last < first - 1.5, `${first} to ${last}`);
+  assert.ok(webgpu.steps[0].pipelines > 10 && webgpu.steps[0].pipelines <= 60, `${webgpu.steps[0].pipelines} pipelines`);
+});
+
+test("the same run gives the same bits", async () => {
+  const again = await inPage(trainInPage, training);
+  assert.deepEqual(again.losses, webgpu.losses);
+  assert.equal(again.weights, webgpu.weights);
+});
+
+test("WebAssembly's CPU and WebGPU agree", async () => {
+  const cpu = await inPage(trainInPage, { ...training, device: "cpu" });
+  assert.equal(cpu.device.kind, "cpu");
+  cpu.losses.forEach((loss, i) => assert.ok(Math.abs(loss - webgpu.losses[i]) < 1e-3, `step ${i + 1}: ${loss} and ${webgpu.losses[i]}`));
+});
+
+test("the program's run on a GPU has the same losses", { skip: !program && "no TAIPAN_PROGRAM" }, async () => {
+  await writeFile(join(directory, "text.txt"), TEXT);
+  const out = join(directory, "run");
+  await run(program, ["train", join(directory, "text.txt"), "--out", out, "--d-model", "64", "--n-layer", "2",
+    "--steps", "30", "--lr", "3e-3", "--batch-size", "4", "--block-size", "64", "--seed", "7",
+    "--device", "gpu", "--log-interval", "1", "--sample-tokens", "0"], { env: gpu });
+  const metrics = (await readFile(join(out, "metrics.jsonl"), "utf8")).trim().split("\n").map(JSON.parse);
+  const losses = metrics.filter((line) => line.loss !== undefined).map((line) => line.loss);
+  assert.equal(losses.length, 30);
+  losses.forEach((loss, i) => assert.ok(Math.abs(loss - webgpu.losses[i]) < 1e-3, `step ${i + 1}: ${loss} and ${webgpu.losses[i]}`));
+});
+
+test("a run that is stopped and resumed equals one that is not", async () => {
+  const stored = { ...TRAIN, run: "cats", saveEvery: 10, evalEvery: 10 };
+  const whole = await inPage(trainInPage, { ...training, train: { ...TRAIN, evalEvery: 10 } });
+  const part = await inPage(trainInPage, { ...training, train: stored, stopAt: 23 });
+  assert.deepEqual(part.steps.filter((step) => step.saved).map((step) => step.step), [10, 20]);
+  const rest = await inPage(async () => {
+    const [found, ...others] = await taipan.Taipan.runs();
+    const model = await taipan.Taipan.resume("cats", { device: "webgpu" });
+    const losses = [];
+    for await (const step of model.train("", { run: "cats", resume: true, evalEvery: 10, saveEvery: 10 })) losses.push(step.loss);
+    const files = await model.save();
+    const digest = await crypto.subtle.digest("SHA-256", files["model.safetensors"]);
+    const weights = [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    model.dispose();
+    const after = (await taipan.Taipan.runs()).map((run) => run.step);
+    await taipan.Taipan.removeRun("cats");
+    const left = (await taipan.Taipan.runs()).length;
+    return { found, others: others.length, losses, weights, after, left };
+  });
+  assert.deepEqual([rest.found.name, rest.found.step, rest.others], ["cats", 20, 0]);
+  assert.equal(rest.found.settings.steps, 30);
+  assert.deepEqual(rest.losses, whole.losses.slice(20), "after the last save");
+  assert.equal(rest.weights, whole.weights);
+  assert.deepEqual([rest.after, rest.left], [[30], 0]);
+});
+
+test("a saved model runs in the program, and the program's on the page", { skip: !program && "no TAIPAN_PROGRAM" }, async () => {
+  const { files, tokens } = await inPage(async ({ config, train, text }) => {
+    const model = await taipan.Taipan.create(config, { device: "webgpu", seed: 7 });
+    for await (const _ of model.train(text, train));
+    const tokens = [];
+    for await (const token of model.generate("In line 5", { maxTokens: 24, temperature: 0, alternatives: 3, ignoreEos: true })) tokens.push(token);
+    const blob = await model.saveZip();
+    const files = await model.save();
+    const again = await taipan.Taipan.load(blob, { device: "cpu" });
+    const copy = await again.save();
+    const same = (a, b) => a.length === b.length && a.every((byte, i) => byte === b[i]);
+    if (!same(files["model.safetensors"], copy["model.safetensors"])) throw new Error("the zip differs");
+    model.dispose();
+    again.dispose();
+    const text64 = (bytes) => { let s = ""; for (const byte of bytes) s += String.fromCharCode(byte); return btoa(s); };
+    return { files: Object.fromEntries(Object.entries(files).map(([name, bytes]) => [name, text64(bytes)])), tokens };
+  }, training);
+  const model = join(directory, "saved");
+  await run("mkdir", ["-p", model]);
+  for (const [name, text] of Object.entries(files)) await writeFile(join(model, name), Buffer.from(text, "base64"));
+  const { stdout } = await run(program, ["generate", model, "--prompt", "In line 5", "-n", "24",
+    "--temperature", "0", "--json", "--logprobs=3", "--ignore-eos", "--device", "gpu"], { env: gpu });
+  const native = JSON.parse(stdout.trim().split("\n").at(-1));
+  assert.deepEqual(tokens.map((token) => token.id), native.ids);
+  tokens.forEach((token, i) => assert.ok(Math.abs(Math.log(token.probability) - native.logprobs[i].logprob) < 1e-4, `token ${i}`));
+  const reloaded = await inPage(async () => {
+    const model = await taipan.Taipan.load("/files/saved/", { device: "cpu" });
+    let text = "";
+    for await (const token of model.generate("In line 5", { maxTokens: 24, temperature: 0, ignoreEos: true })) text += token.text;
+    model.dispose();
+    return text;
+  });
+  assert.equal(reloaded, tokens.map((token) => token.text).join(""));
+});
+
+test("a text can be forked at every token", async () => {
+  await inPage(async () => {
+    const model = await taipan.Taipan.create({ hidden_size: 32, num_hidden_layers: 1 }, { device: "cpu" });
+    const all = [];
+    for await (const token of model.generate("ab", { maxTokens: 12, snapshots: true, alternatives: 2, ignoreEos: true })) all.push(token);
+    const rest = [];
+    for await (const token of model.generate("", { maxTokens: 6, state: all[5].state, ignoreEos: true })) rest.push(token.id);
+    const expected = all.slice(6).map((token) => token.id);
+    if (JSON.stringify(rest) !== JSON.stringify(expected)) throw new Error(`${rest} and ${expected}`);
+    if (all.some((token) => token.alternatives.length !== 2)) throw new Error("alternatives");
+    if (all.at(-1).finish !== "length") throw new Error(all.at(-1).finish);
+    const state = await model.state();
+    await model.restore(all[5].state);
+    const restored = [];
+    for await (const token of model.generate("", { maxTokens: 6, ignoreEos: true })) restored.push(token.id);
+    if (JSON.stringify(restored) !== JSON.stringify(expected)) throw new Error("restore");
+    const other = await taipan.Taipan.create({ hidden_size: 32, num_hidden_layers: 1 }, { device: "cpu", seed: 2 });
+    const refused = await other.restore(state).then(() => "", (error) => `${error.kind} ${error.message}`);
+    if (!/^input state: a state of the model/.test(refused)) throw new Error(refused);
+    model.dispose();
+    other.dispose();
+  });
+});
+
+test("BPE, evaluation and adaptation", async () => {
+  const found = await inPage(async ({ text }) => {
+    const model = await taipan.Taipan.create({ hidden_size: 32, num_hidden_layers: 1 },
+      { device: "cpu", tokenizer: { bpe: 300, text } });
+    const tokens = await model.tokenize("the cat sat");
+    const before = await model.evaluate(text.slice(0, 2000));
+    const kept = await model.adapt(text, { steps: 20, lr: 5e-3, batchSize: 2, blockSize: 32 });
+    const after = await model.evaluate(text.slice(0, 2000));
+    const worse = await model.adapt(text, { steps: 4, lr: 10, warmup: 0, batchSize: 2, blockSize: 32 });
+    const rolledBack = await model.evaluate(text.slice(0, 2000));
+    model.dispose();
+    return { tokens, before, after, kept, worse, rolledBack, vocabulary: model.config.vocab_size };
+  }, training);
+  assert.equal(found.vocabulary, 300);
+  assert.equal(found.tokens.map((token) => token.text).join(""), "the cat sat");
+  assert.ok(found.tokens.length < 8);
+  assert.ok(found.kept.kept && found.after.loss < found.before.loss, JSON.stringify(found.kept));
+  assert.ok(!found.worse.kept && found.worse.after > found.worse.before, JSON.stringify(found.worse));
+  assert.deepEqual(found.rolledBack, found.after, "bit for bit");
+});
+
+test("what goes wrong has a kind", async () => {
+  const kinds = await inPage(async () => {
+    const { Taipan, TaipanError } = taipan;
+    const kind = (promise) => promise.then(() => "none", (error) => (error instanceof TaipanError ? error.kind : `${error}`));
+    const next = (iterator) => kind(iterator.next());
+    const model = await Taipan.create({ hidden_size: 16, num_hidden_layers: 1 }, { device: "cpu" });
+    const controller = new AbortController();
+    const steps = model.train("abc ".repeat(3000), { steps: 1000, blockSize: 16, signal: controller.signal });
+    await steps.next();
+    controller.abort();
+    return {
+      preset: await kind(Taipan.create({ preset: "huge" })),
+      config: await kind(Taipan.create({ hidden_size: 0 })),
+      device: await kind(Taipan.create({}, { device: "tpu" })),
+      files: await kind(Taipan.load({ "config.json": new Uint8Array([1]) })),
+      missing: await kind(Taipan.load("/nowhere/")),
+      run: await kind(Taipan.resume("nothing")),
+      aborted: await next(steps),
+      text: await next(model.train("too short", {})),
+      option: await next(model.train("x".repeat(9000), { learningRate: 1 })),
+      notFinite: await next(model.train("abc ".repeat(3000), { steps: 10, lr: 1e30, warmup: 0, blockSize: 16, gradClip: 0 })) === "none"
+        ? await (async () => { const it = model.train("", { resume: true }); for (let i = 0; i < 9; i++) { const found = await next(it); if (found !== "none") return found; } return "none"; })() : "first",
+      disposed: await kind((model.dispose(), model.tokenize("x"))),
+    };
+  });
+  assert.deepEqual(kinds, { preset: "input", config: "input", device: "input", files: "input", missing: "input",
+    run: "input", aborted: "aborted", text: "input", option: "input", notFinite: "notFinite", disposed: "input" });
+});
+
+test("a lost device is reported, and the run goes on from its last save", async () => {
+  const found = await inPage(async ({ config, train, text }) => {
+    let device;
+    const { requestDevice } = GPUAdapter.prototype;
+    GPUAdapter.prototype.requestDevice = async function request(...options) {
+      return (device = await requestDevice.apply(this, options));
+    };
+    const model = await taipan.Taipan.create(config, { device: "webgpu", worker: false, seed: 7 });
+    const steps = model.train(text, { ...train, run: "lost", saveEvery: 2 });
+    for (let i = 0; i < 3; i++) await steps.next();
+    device.destroy();
+    const lost = await model.lost;
+    const kind = await steps.next().then(() => "none", (error) => error.kind);
+    model.dispose();
+    const again = await taipan.Taipan.resume("lost", { device: "webgpu" });
+    const { value } = await again.train("", { run: "lost", resume: true }).next();
+    again.dispose();
+    await taipan.Taipan.removeRun("lost");
+    return { lost, kind, step: value.step };
+  }, training);
+  assert.equal(found.kind, "lost");
+  assert.equal(found.step, 3);
+  assert.ok(found.lost.length > 0);
+});
+
+test("a full storage is reported, and the run goes on", async () => {
+  const page = await open(browser, server);
+  const session = await browser.context.newCDPSession(page);
+  const quota = (quotaSize) => session.send("Storage.overrideQuotaForOrigin", { origin: new URL(server.url).origin, quotaSize });
+  const begin = await page.evaluate(async ({ text }) => {
+    const model = await taipan.Taipan.create({ hidden_size: 32, num_hidden_layers: 1 }, { device: "cpu" });
+    window.model = model;
+    window.steps = model.train(text, { steps: 40, run: "full", saveEvery: 2, batchSize: 2, blockSize: 16 });
+    await steps.next();
+    return (await steps.next()).value.saved;
+  }, training);
+  assert.equal(begin, true);
+  await quota(1000);
+  const full = await page.evaluate(async () => {
+    await steps.next();
+    return steps.next().then(() => "none", (error) => error.kind);
+  });
+  assert.equal(full, "storage");
+  await quota(-1).catch(() => session.send("Storage.overrideQuotaForOrigin", { origin: new URL(server.url).origin }));
+  const rest = await page.evaluate(async () => {
+    const stored = (await taipan.Taipan.runs()).find((run) => run.name === "full").step;
+    const next = [await steps.next(), await steps.next()].map(({ value }) => [value.step, value.saved ?? false]);
+    model.dispose();
+    await taipan.Taipan.removeRun("full");
+    return { stored, next };
+  });
+  assert.deepEqual(rest, { stored: 2, next: [[5, false], [6, true]] });
+  await page.close();
+});
+
+test("selective copying is learnt", async () => {
+  const accuracy = await inPage(async () => {
+    const model = await taipan.Taipan.create({ hidden_size: 64, num_hidden_layers: 2 }, { device: "cpu", seed: 1 });
+    let best = 0;
+    const options = { steps: 1200, lr: 1e-2, batchSize: 16, evalEvery: 50, weightDecay: 0 };
+    for await (const { evaluation } of model.train({ task: "selective-copying", length: 16, data: 4 }, options)) {
+      best = Math.max(best, evaluation?.accuracy ?? 0);
+      if (best >= 0.99) break;
+    }
+    model.dispose();
+    return best;
+  });
+  assert.ok(accuracy >= 0.99, `${accuracy}`);
+});
+
+test("without WebGPU it computes on the CPU and says why", async () => {
+  const found = await inPage(async () => {
+    Object.defineProperty(navigator, "gpu", { value: undefined, configurable: true });
+    const model = await taipan.Taipan.create({ hidden_size: 16, num_hidden_layers: 1 }, { worker: false });
+    const refused = await taipan.Taipan.create({}, { worker: false, device: "webgpu" }).then(() => "", (error) => error.kind);
+    model.dispose();
+    return { device: model.device, refused };
+  });
+  assert.equal(found.device.kind, "cpu");
+  assert.match(found.device.why, /WebGPU/);
+  assert.equal(found.refused, "input");
+});
+
+test("the example trains", async () => {
+  const page = await browser.context.newPage();
+  await page.goto(`${server.url}example/index.html`);
+  await page.fill("#text", TEXT);
+  await page.click("#train");
+  await page.waitForFunction(() => /^step [2-9]/.test(document.querySelector("#status").value), null, { timeout: 120_000 });
+  await page.click("#train");
+  await page.waitForFunction(() => document.querySelector("#train").textContent === "Train");
+  assert.match(await page.inputValue("#status").catch(() => page.textContent("#status")), /loss \d/);
+  await page.close();
+});
+
+test("the package is small", async () => {
+  const directory = join(dist, "taipan");
+  const names = await readdir(directory);
+  const wasm = gzipSync(await readFile(join(directory, "taipan_wasm_bg.wasm")), { level: 9 }).length;
+  assert.ok(wasm <= 500_000, `${wasm} bytes of wasm, gzipped`);
+  const script = (await Promise.all(names.filter((name) => name.endsWith(".js"))
+    .map((name) => readFile(join(directory, name))))).reduce((sum, bytes) => sum + bytes.length, 0);
+  assert.ok(script <= 60_000, `${script} bytes of script`);
+});
+
+test("the consoles are empty", () => assert.deepEqual(browser.messages, []));
