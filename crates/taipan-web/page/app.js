@@ -124,12 +124,13 @@ session.addEventListener("model", ({ detail: model }) => {
   setText(chip, model.device.kind === "cpu" ? "CPU" : `WebGPU ${model.device.name}`.trim());
 });
 
-// The verb in view is marked in the navigation.
+// Where the verbs are below each other, the one in view is marked in the navigation.
+const columns = matchMedia("(min-width: 46rem)");
 const spy = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
     for (const link of $$(".bar nav a")) {
-      if (link.hash === `#${target.id}`) link.setAttribute("aria-current", "true");
+      if (!columns.matches && link.hash === `#${target.id}`) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
   }
@@ -162,17 +163,22 @@ async function goOn(run) {
 
 session.addEventListener("stored", () => showRuns().catch((error) => session.fault(error)));
 
-const [latest] = await showRuns();
-if (latest) {
-  notice({ id: "resume", title: `A run is kept in this browser: ${latest.name}.`,
-    text: `It had reached step ${format.count(latest.step)} on ${format.clock(latest.modified)}.`,
-    actions: [{ label: "Go on with it", strong: true, run: () => goOn(latest) },
-      { label: "Remove it", run: () => session.forget(latest.name) }] });
+async function start() {
+  const [latest] = await showRuns();
+  if (latest) offer(latest);
+  // `taipan web MODEL` serves a model beside the page and names it in the address.
+  const given = new URLSearchParams(location.search).get("open");
+  const url = given && new URL(given, location.href);
+  if (url && url.origin === location.origin) await open(url, given.replace(/\/$/, ""));
+  await watchDevice(session);
+  await estimate(session, settings);
 }
-// `taipan web MODEL` serves a model beside the page and names it in the address.
-const given = new URLSearchParams(location.search).get("open");
-if (given && new URL(given, location.href).origin === location.origin) {
-  await open(new URL(given, location.href), given.replace(/\/$/, ""));
+
+function offer(run) {
+  notice({ id: "resume", title: `A run is kept in this browser: ${run.name}.`,
+    text: `It had reached step ${format.count(run.step)} on ${format.clock(run.modified)}.`,
+    actions: [{ label: "Go on with it", strong: true, run: () => goOn(run) },
+      { label: "Remove it", run: () => session.forget(run.name) }] });
 }
-await watchDevice(session);
-await estimate(session, settings);
+
+start().catch((error) => session.fault(error));

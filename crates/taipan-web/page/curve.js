@@ -104,7 +104,8 @@ export class Curve {
     const { g, width, height } = context(this.canvas);
     const { lines, xMin, xMax, log } = this.#data;
     const drawn = lines.filter((line) => line.x.length);
-    if (!drawn.length || width < 60) return;
+    if (width < 60) return;
+    if (!drawn.length) return ghost(g, width, height);
     let [low, high] = range(drawn, log);
     if (log) [low, high] = [low / 1.15, high * 1.08];
     else {
@@ -162,6 +163,16 @@ export class Curve {
       }
     }
   }
+}
+
+/** Before there is a curve, what one looks like. */
+function ghost(g, width, height) {
+  g.strokeStyle = css("line");
+  g.lineWidth = 2;
+  g.setLineDash([2, 6]);
+  stroke(g, Array.from({ length: 60 }, (_, i) => [MARGIN.left + (i / 59) * (width - 56),
+    height * (0.86 - 0.78 * Math.exp(-i / 9))]));
+  g.setLineDash([]);
 }
 
 /** Smallest and largest value to be shown; a log scale has no place for 0. */

@@ -27,7 +27,7 @@ export async function estimate(session, settings) {
     const wait = probing ? "measuring …" : "–";
     setText($("#est-memory"), found?.bytes ? format.bytes(found.bytes) : wait);
     setText($("#est-time"), found?.failed ?? (found
-      ? format.time(found.secondsPerStep * settings.get("steps")) : wait));
+      ? `about ${format.time(found.secondsPerStep * settings.get("steps"))}` : wait));
     $("#size-block").hidden = Boolean(session.opened);
     const opened = $("#opened");
     opened.hidden = !session.opened;

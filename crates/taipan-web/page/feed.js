@@ -3,7 +3,7 @@ import { $, $$, el, format, visible } from "./dom.js";
 import { droppedFiles, isModel, ofFiles, ofTask, pasted, sample } from "./corpus.js";
 import { notice } from "./notices.js";
 
-const PIECE = 160; // tokens
+const PIECE = 600; // tokens
 
 export function feed(session, settings, { openFiles }) {
   const radios = (name) => $$(`input[name="${name}"]`);

@@ -25,6 +25,7 @@ export class Film {
       columns: [{ name: "step" }, { name: "text", text: true }],
       rows: this.#frames.map(({ step, text }) => [format.count(step), this.#whole(text)]),
     }));
+    this.show();
     session.addEventListener("run", () => this.#load(session));
     session.addEventListener("step", () => this.#load(session));
   }

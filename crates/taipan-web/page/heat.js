@@ -19,9 +19,10 @@ function ramp() {
 }
 
 /**
- * `set({ rows, cols, values, lower })` shows `values` [rows, cols], each row scaled by itself if
- * `perRow`; `lower` leaves out what is above the diagonal. `onCell(row, col | null)` follows pointer
- * and arrow keys.
+ * `set({ rows, cols, values, lower, perRow, shade })` shows `values` [rows, cols], each row scaled by
+ * itself if `perRow`; `lower` leaves out what is above the diagonal; `shade` maps [0, 1] to how strong
+ * a cell is (a square root shows small values beside large ones). `onCell(row, col)`, or with nulls,
+ * follows pointer and arrow keys.
  */
 export class Heat {
   #data = null;
@@ -87,7 +88,7 @@ export class Heat {
 
   #draw() {
     if (!this.#data) return;
-    const { rows, cols, values, lower, perRow } = this.#data;
+    const { rows, cols, values, lower, perRow, shade } = this.#data;
     Object.assign(this.canvas, { width: cols, height: rows });
     const image = new ImageData(cols, rows);
     const shades = ramp();
@@ -101,10 +102,8 @@ export class Heat {
       if (perRow) max = most(row * cols, (row + 1) * cols);
       for (let col = 0; col < cols; col++) {
         if (lower && col > row) continue;
-        // The square root shows small values beside large ones.
-        const shade = Math.round(Math.sqrt(Math.max(0, values[row * cols + col]) / max)
-          * (SHADES - 1));
-        image.data.set(shades.subarray(4 * shade, 4 * shade + 4), 4 * (row * cols + col));
+        const k = Math.round(shade(Math.max(0, values[row * cols + col]) / max) * (SHADES - 1));
+        image.data.set(shades.subarray(4 * k, 4 * k + 4), 4 * (row * cols + col));
       }
     }
     this.canvas.getContext("2d").putImageData(image, 0, 0);

@@ -47,12 +47,15 @@ function firstAbove(steps, step) {
   return index < 0 ? steps.length : index;
 }
 
-/** A moving average that forgets: the mean of the last ~1/(1 − keep) values, without a bias. */
-export function smooth(values, keep = 0.93) {
-  let [sum, weight] = [0, 0];
-  return values.map((value) => {
+/**
+ * A moving average that forgets: over about the last twelfth of the steps, so that it is calm where
+ * the curve is flat and does not lag where it is steep.
+ */
+export function smooth(values) {
+  let mean;
+  return values.map((value, i) => {
     if (!Number.isFinite(value)) return value;
-    [sum, weight] = [keep * sum + (1 - keep) * value, keep * weight + 1 - keep];
-    return sum / weight;
+    mean = mean === undefined ? value : mean + (value - mean) / Math.min(1 + i / 12, 40);
+    return mean;
   });
 }

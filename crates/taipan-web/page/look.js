@@ -190,9 +190,11 @@ export function look(session, settings) {
     strip($("#delta"));
     strip($("#attention-text"));
     shade(deltaOf());
-    heatAttention.set({ rows: n, cols: n, values: attention, lower: true, perRow: true });
+    heatAttention.set({ rows: n, cols: n, values: attention, lower: true, perRow: true,
+      shade: Math.sqrt });
     $("#norm").style.height = `${Math.max(4, Math.min(16, 1.35 * seen.layers))}rem`;
-    heatNorm.set({ rows: seen.layers, cols: n, values: seen.stateNorm, perRow: true });
+    heatNorm.set({ rows: seen.layers, cols: n, values: seen.stateNorm, perRow: true,
+      shade: (v) => v });
     bars();
     const x = Array.from({ length: n }, (_, i) => i);
     const line = (i) => x.map((back) => seen.gradientReach[i * n + n - 1 - back]);
@@ -209,10 +211,12 @@ export function look(session, settings) {
   }
 
   function shade(delta) {
-    const most = delta.reduce((a, b) => Math.max(a, b), 0) || 1;
+    const [low, high] = [Math.min(...delta), Math.max(...delta)];
+    setText($("#delta-low"), format.number(low));
+    setText($("#delta-high"), format.number(high));
     delta.forEach((value, k) => {
       const span = $("#delta").children[k];
-      span.style.setProperty("--d", (value / most).toFixed(3));
+      span.style.setProperty("--d", ((value - low) / (high - low || 1)).toFixed(3));
       span.title = `Δ ${format.number(value)}`;
     });
   }

@@ -153,7 +153,7 @@ class Fake {
       await sleep(option("tokenMs", 3), options.signal);
       drawn++;
       const right = text[at % text.length];
-      const sure = skill(this.step) * (0.55 + 0.45 * hash(at, 1));
+      const sure = skill(this.step) * (0.75 + 0.25 * hash(at, 1));
       const others = [...new Set([right, ..."eta onsrhl"])].slice(0, options.alternatives);
       let left = 1;
       const alternatives = others.map((character, k) => {
