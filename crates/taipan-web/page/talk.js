@@ -17,10 +17,10 @@ export function talk(session, settings) {
   $("#talk-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const start = $("#prompt").value || session.prompt;
-    open({ start, tokens: [], fork: 0 });
-    write(start, {});
+    write({ start, tokens: [], fork: 0 }, start, {});
   });
-  $("#more").addEventListener("click", () => write("", { state: branch().tokens.at(-1).state }));
+  $("#more").addEventListener("click", () =>
+    write(branch(), "", { state: branch().tokens.at(-1).state }));
   $("#stop").addEventListener("click", () => writing?.abort());
 
   function open(fresh) {
@@ -39,19 +39,21 @@ export function talk(session, settings) {
       const others = tokens[index].alternatives;
       kept.push({ ...alternative, alternatives: others });
     }
-    open({ start, tokens: kept, fork: index });
     const more = alternative?.text ?? "";
-    write(state ? more : start + more, state ? { state } : {});
+    write({ start, tokens: kept, fork: index }, state ? more : start + more, state ? { state } : {});
   }
 
-  async function write(prompt, more) {
+  /** Writes on in `into`, the branch that is shown or a new one. */
+  async function write(into, prompt, more) {
     writing?.abort();
-    const mine = (writing = new AbortController());
-    const into = branch();
-    showState();
+    const mine = new AbortController();
     try {
       if (session.phase === "training") await session.pause();
+      // A new model forgets the branches of the one before: they come first.
       const model = await session.ensureModel();
+      writing = mine;
+      if (into !== branch()) open(into);
+      showState();
       const options = { ...settings.generateOptions(), ...more, alternatives: 6, snapshots: true,
         ignoreEos: true, signal: mine.signal };
       for await (const token of model.generate(prompt, options)) {
