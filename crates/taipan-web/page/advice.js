@@ -9,12 +9,14 @@ export function advice(agent) {
   if (/Chrome\//.test(agent)) {
     if (version("Chrome") < 121) return "Update this browser: newer versions have WebGPU.";
     return /Linux(?!.*Android)/.test(agent)
-      ? "On Linux, open chrome://flags/#enable-unsafe-webgpu, enable it, and start the browser again."
+      ? "On Linux, enable chrome://flags/#enable-unsafe-webgpu and start the browser again."
       : "Look for “hardware acceleration” in the browser’s settings and switch it on.";
   }
   if (/Safari\//.test(agent)) {
-    return "Safari has WebGPU from version 26 on. Update the system, or enable WebGPU under Settings, "
-      + "Feature Flags.";
+    return (
+      "Safari has WebGPU from version 26 on. Update the system, or enable WebGPU under Settings, " +
+      "Feature Flags."
+    );
   }
   return "A current Chrome, Edge, Firefox or Safari has WebGPU.";
 }

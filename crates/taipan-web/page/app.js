@@ -23,6 +23,7 @@ train(session, settings, { film: new Film(session) });
 talk(session, settings);
 look(session, settings);
 feed(session, settings, { openFiles });
+estimate(session, settings);
 
 // A file at a time is one thing; Open, Save and the runs that are kept are another.
 async function openFiles(files) {
@@ -35,11 +36,18 @@ async function openFiles(files) {
 async function open(source, name) {
   try {
     await session.openModel(source, name);
-    notice({ id: "opened", title: `${name} is open.`,
-      text: "Talk to it, look into it, or feed it and train it further." });
+    notice({
+      id: "opened",
+      title: `${name} is open.`,
+      text: "Talk to it, look into it, or feed it and train it further.",
+    });
   } catch (error) {
-    notice({ id: "opened", tone: "bad", title: "That model could not be opened.",
-      text: error.message });
+    notice({
+      id: "opened",
+      tone: "bad",
+      title: "That model could not be opened.",
+      text: error.message,
+    });
   }
 }
 
@@ -89,8 +97,13 @@ $("#share").addEventListener("click", async () => {
   const link = new URL(settings.link(), location.href).href;
   try {
     await navigator.clipboard.writeText(link);
-    notice({ id: "share", title: "The link is copied.", text: "It holds the settings"
-      + (session.corpus?.kind === "own" ? ", but not your text: that stays here." : ".") });
+    notice({
+      id: "share",
+      title: "The link is copied.",
+      text:
+        "It holds the settings" +
+        (session.corpus?.kind === "own" ? ", but not your text: that stays here." : "."),
+    });
   } catch {
     // No permission for the clipboard: the address bar has the same link.
     notice({ id: "share", title: "Copy the address of this page.", text: `It is ${link}` });
@@ -99,8 +112,8 @@ $("#share").addEventListener("click", async () => {
 
 const THEMES = { "": ["dark", "as the system"], dark: ["light", "dark"], light: ["", "light"] };
 const root = document.documentElement;
-const nameTheme = () => $("#theme").setAttribute("aria-label",
-  `Colours: ${THEMES[root.dataset.theme ?? ""][1]}`);
+const nameTheme = () =>
+  $("#theme").setAttribute("aria-label", `Colours: ${THEMES[root.dataset.theme ?? ""][1]}`);
 $("#theme").addEventListener("click", () => {
   const next = THEMES[root.dataset.theme ?? ""][0];
   if (next) root.dataset.theme = next;
@@ -126,27 +139,57 @@ session.addEventListener("model", ({ detail: model }) => {
 
 // Where the verbs are below each other, the one in view is marked in the navigation.
 const columns = matchMedia("(min-width: 46rem)");
-const spy = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) continue;
-    for (const link of $$(".bar nav a")) {
-      if (!columns.matches && link.hash === `#${target.id}`) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
+const spy = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      for (const link of $$(".bar nav a")) {
+        if (!columns.matches && link.hash === `#${target.id}`)
+          link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      }
     }
-  }
-}, { rootMargin: "-30% 0px -65% 0px" });
+  },
+  { rootMargin: "-30% 0px -65% 0px" },
+);
 for (const section of $$(".verb")) spy.observe(section);
 
 async function showRuns() {
   const runs = (await Taipan.runs()).sort((a, b) => b.modified - a.modified);
-  $("#runs").replaceChildren(...(runs.length ? runs.map((run) => el("div", { className: "run" },
-    el("b", {}, run.name), `step ${format.count(run.step)}, ${format.bytes(run.bytes)}, ${
-      format.clock(run.modified)}`,
-    el("button", { type: "button", className: "soft", "aria-label": `Go on with ${run.name}`,
-      onclick: () => goOn(run) }, "Go on"),
-    el("button", { type: "button", className: "soft", "aria-label": `Remove ${run.name}`,
-      onclick: () => session.forget(run.name).catch((error) => session.fault(error)) }, "Remove")))
-    : ["None yet. A run is kept here while it trains, so that a closed tab loses little."]));
+  $("#runs").replaceChildren(
+    ...(runs.length
+      ? runs.map((run) =>
+          el(
+            "div",
+            { className: "run" },
+            el("b", {}, run.name),
+            `step ${format.count(run.step)}, ${format.bytes(run.bytes)}, ${format.clock(
+              run.modified,
+            )}`,
+            el(
+              "button",
+              {
+                type: "button",
+                className: "soft",
+                "aria-label": `Go on with ${run.name}`,
+                onclick: () => goOn(run),
+              },
+              "Go on",
+            ),
+            el(
+              "button",
+              {
+                type: "button",
+                className: "soft",
+                "aria-label": `Remove ${run.name}`,
+                onclick: () => session.forget(run.name).catch((error) => session.fault(error)),
+              },
+              "Remove",
+            ),
+          ),
+        )
+      : ["None yet. A run is kept here while it trains, so that a closed tab loses little."]),
+  );
   return runs;
 }
 
@@ -154,8 +197,11 @@ async function goOn(run) {
   dismiss("resume");
   try {
     await session.resume(run);
-    notice({ id: "resumed", title: `Back at step ${format.count(session.run.history.last)}.`,
-      text: "Press Go on to train further, exactly as if nothing had happened." });
+    notice({
+      id: "resumed",
+      title: `Back at step ${format.count(session.run.history.last)}.`,
+      text: "Press Go on to train further, exactly as if nothing had happened.",
+    });
   } catch (error) {
     session.fault(error);
   }
@@ -167,18 +213,22 @@ async function start() {
   const [latest] = await showRuns();
   if (latest) offer(latest);
   // `taipan web MODEL` serves a model beside the page and names it in the address.
-  const given = new URLSearchParams(location.search).get("open");
+  const given = new URLSearchParams(location.search).get("model");
   const url = given && new URL(given, location.href);
-  if (url && url.origin === location.origin) await open(url, given.replace(/\/$/, ""));
+  if (url && url.origin === location.origin) await open(url, given.replace(/^\/|\/$/g, ""));
   await watchDevice(session);
-  await estimate(session, settings);
 }
 
 function offer(run) {
-  notice({ id: "resume", title: `A run is kept in this browser: ${run.name}.`,
+  notice({
+    id: "resume",
+    title: `A run is kept in this browser: ${run.name}.`,
     text: `It had reached step ${format.count(run.step)} on ${format.clock(run.modified)}.`,
-    actions: [{ label: "Go on with it", strong: true, run: () => goOn(run) },
-      { label: "Remove it", run: () => session.forget(run.name) }] });
+    actions: [
+      { label: "Go on with it", strong: true, run: () => goOn(run) },
+      { label: "Remove it", run: () => session.forget(run.name) },
+    ],
+  });
 }
 
 start().catch((error) => session.fault(error));

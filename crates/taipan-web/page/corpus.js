@@ -4,24 +4,36 @@ import { sampleText } from "./sample.js";
 /** Files larger than this in total would not fit a tab beside a model. */
 const MAX_BYTES = 200e6;
 
+/** A task's name, and an example of `length` tokens: what is read, what is to be said. */
 const TASKS = {
-  "selective-copying": {
-    name: "Selective copying",
-    // What is read, a bar, what is to be said: dots are to be skipped.
-    example: (length) => {
-      const letters = "GATEKOBI".slice(0, Math.max(3, Math.round(length / 4)));
-      const gaps = [2, 1, 3, 1, 2, 4, 1, 2];
-      return [...letters].map((c, i) => ".".repeat(gaps[i]) + c).join("") + ".|" + letters;
+  "selective-copying": [
+    "Selective copying",
+    (length) => {
+      const letters = "GABEKOPI".slice(0, Math.min(8, Math.max(1, length >> 2)));
+      // Spread over the length, at places that do not look regular.
+      const places = [...letters].map((_, i) =>
+        Math.floor(((i + ((i * 5) % 4) / 5) * length) / letters.length),
+      );
+      const read = Array.from({ length }, (_, at) => letters[places.indexOf(at)] ?? ".").join("");
+      return [`${read}|`, letters];
     },
-  },
-  "induction-heads": {
-    name: "Induction",
-    example: () => "q d w #k a p x m d f e q n #|k",
-  },
-  parity: {
-    name: "Parity",
-    example: () => "1 0 0 1 1 0 1|odd, odd, odd, even, odd, odd, even",
-  },
+  ],
+  "induction-heads": [
+    "Induction",
+    (length) => {
+      const read = Array.from({ length }, (_, at) => "dakpebmhcnfgoijl"[(at * 7 + (at >> 3)) % 16]);
+      const at = Math.floor(length / 3);
+      [read[at], read[length - 1]] = ["#", "#"];
+      return [read.join(""), read[at + 1]];
+    },
+  ],
+  parity: [
+    "Parity",
+    (length) => {
+      const read = Array.from({ length }, (_, at) => ((at * at * 3 + at) % 7) % 2).join("");
+      return [read, (read.match(/1/g) ?? []).length % 2 ? "o" : "e"];
+    },
+  ],
 };
 
 /** A corpus is { kind, name, source, bytes, head }; `source` is what the package trains on. */
@@ -39,8 +51,9 @@ function ofText(kind, name, text) {
 }
 
 export function ofTask(task, length) {
-  const head = TASKS[task].example(length);
-  return { kind: "task", name: TASKS[task].name, source: { task, length }, bytes: 0, head };
+  const [name, example] = TASKS[task];
+  const [head, answer] = example(length);
+  return { kind: "task", name, source: { task, length }, bytes: 0, head, answer };
 }
 
 /** Text files as documents, in the order of their names. Says which were not text. */

@@ -61,7 +61,10 @@ export class Curve {
 
   set(data) {
     this.#data = { xMin: 0, ...data };
-    this.plot.classList.toggle("has", data.lines.some((line) => line.x.length > 0));
+    this.plot.classList.toggle(
+      "has",
+      data.lines.some((line) => line.x.length > 0),
+    );
     this.draw();
   }
 
@@ -92,8 +95,16 @@ export class Curve {
     if (!xs.length) return;
     const at = this.#cursor === null ? xs.length - 1 : nearest(xs, this.#cursor);
     const page = Math.max(1, Math.round(xs.length / 10));
-    const next = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1,
-      PageDown: at - page, PageUp: at + page, Home: 0, End: xs.length - 1 }[event.key];
+    const next = {
+      ArrowLeft: at - 1,
+      ArrowDown: at - 1,
+      ArrowRight: at + 1,
+      ArrowUp: at + 1,
+      PageDown: at - page,
+      PageUp: at + page,
+      Home: 0,
+      End: xs.length - 1,
+    }[event.key];
     if (event.key === "Escape") return this.moveTo(null);
     if (next === undefined) return;
     event.preventDefault();
@@ -116,8 +127,9 @@ export class Curve {
     const [right, bottom] = [width - MARGIN.right, height - MARGIN.bottom];
     const px = (x) => MARGIN.left + ((x - xMin) / (xMax - xMin || 1)) * (right - MARGIN.left);
     const py = (y) => bottom - ((f(y) - f(low)) / (f(high) - f(low))) * (bottom - MARGIN.top);
-    this.#scale = { xOf: (p) => xMin
-      + ((p - MARGIN.left) / (right - MARGIN.left)) * (xMax - xMin) };
+    this.#scale = {
+      xOf: (p) => xMin + ((p - MARGIN.left) / (right - MARGIN.left)) * (xMax - xMin),
+    };
 
     g.font = `11px ${getComputedStyle(document.documentElement).getPropertyValue("--mono")}`;
     g.lineWidth = 1;
@@ -125,7 +137,10 @@ export class Curve {
     g.textAlign = "right";
     for (const tick of log ? logTicks(low, high) : linearTicks(low, high, height / 55)) {
       g.strokeStyle = css("line");
-      stroke(g, [[MARGIN.left, Math.round(py(tick)) + 0.5], [right, Math.round(py(tick)) + 0.5]]);
+      stroke(g, [
+        [MARGIN.left, Math.round(py(tick)) + 0.5],
+        [right, Math.round(py(tick)) + 0.5],
+      ]);
       g.fillStyle = css("muted");
       g.fillText(format.number(tick), MARGIN.left - 8, py(tick));
     }
@@ -150,12 +165,18 @@ export class Curve {
     if (this.mark !== null) {
       g.strokeStyle = css("mark");
       g.lineWidth = 2;
-      stroke(g, [[px(this.mark), MARGIN.top], [px(this.mark), bottom]]);
+      stroke(g, [
+        [px(this.mark), MARGIN.top],
+        [px(this.mark), bottom],
+      ]);
     }
     if (this.#cursor !== null) {
       g.strokeStyle = css("ink", 0.6);
       g.lineWidth = 1;
-      stroke(g, [[px(this.#cursor), MARGIN.top], [px(this.#cursor), bottom]]);
+      stroke(g, [
+        [px(this.#cursor), MARGIN.top],
+        [px(this.#cursor), bottom],
+      ]);
       for (const line of drawn.filter((l) => l.main)) {
         const i = nearest(line.x, this.#cursor);
         g.fillStyle = css(line.colour);
@@ -170,8 +191,13 @@ function ghost(g, width, height) {
   g.strokeStyle = css("line");
   g.lineWidth = 2;
   g.setLineDash([2, 6]);
-  stroke(g, Array.from({ length: 60 }, (_, i) => [MARGIN.left + (i / 59) * (width - 56),
-    height * (0.86 - 0.78 * Math.exp(-i / 9))]));
+  stroke(
+    g,
+    Array.from({ length: 60 }, (_, i) => [
+      MARGIN.left + (i / 59) * (width - 56),
+      height * (0.86 - 0.78 * Math.exp(-i / 9)),
+    ]),
+  );
   g.setLineDash([]);
 }
 
@@ -195,8 +221,19 @@ function columns({ x, y }, px, py) {
   const flush = () => {
     if (!column) return;
     const { p, low, high, lowFirst } = column;
-    points.push(...(low === high ? [[p, low]] : lowFirst ? [[p, low], [p, high]]
-      : [[p, high], [p, low]]));
+    points.push(
+      ...(low === high
+        ? [[p, low]]
+        : lowFirst
+          ? [
+              [p, low],
+              [p, high],
+            ]
+          : [
+              [p, high],
+              [p, low],
+            ]),
+    );
     column = null;
   };
   for (let i = 0; i < x.length; i++) {
@@ -245,6 +282,11 @@ export function sparkline(canvas, values, colour) {
   const [low, high] = range([{ y: recent }], false);
   g.strokeStyle = css(colour);
   g.lineWidth = 1.25;
-  stroke(g, recent.map((v, i) => [1 + (i / (recent.length - 1)) * (width - 2),
-    height - 2 - ((v - low) / (high - low || 1)) * (height - 4)]));
+  stroke(
+    g,
+    recent.map((v, i) => [
+      1 + (i / (recent.length - 1)) * (width - 2),
+      height - 2 - ((v - low) / (high - low || 1)) * (height - 4),
+    ]),
+  );
 }

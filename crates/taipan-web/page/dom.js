@@ -46,7 +46,10 @@ export function colour(name) {
     const probe = el("i", { hidden: true });
     probe.style.color = `var(--${name})`;
     document.body.append(probe);
-    rgb = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+    rgb = getComputedStyle(probe)
+      .color.match(/[\d.]+/g)
+      .slice(0, 3)
+      .map(Number);
     probe.remove();
     colours.set(name, rgb);
   }
@@ -80,12 +83,28 @@ export const format = {
   short: (n) => units(n, 1000, ["", " k", " M", " G"]),
   bytes: (n) => units(n, 1000, [" bytes", " kB", " MB", " GB"]),
   loss: (x) => (Number.isFinite(x) ? x.toFixed(x < 0.1 ? 4 : 3) : String(x)),
-  number: (x) => (x === 0 ? "0" : Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3
-    ? x.toExponential(1) : String(Number(x.toPrecision(3)))),
-  percent: (p) => (p >= 0.9995 ? "100 %" : p >= 0.0995 ? `${(p * 100).toFixed(0)} %`
-    : p >= 0.001 ? `${(p * 100).toFixed(1)} %` : "< 0.1 %"),
-  time: (s) => (s < 1 ? "under a second" : s < 90 ? `${Math.round(s)} s`
-    : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`),
+  number: (x) =>
+    x === 0
+      ? "0"
+      : Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3
+        ? x.toExponential(1)
+        : String(Number(x.toPrecision(3))),
+  percent: (p) =>
+    p >= 0.9995
+      ? "100 %"
+      : p >= 0.0995
+        ? `${(p * 100).toFixed(0)} %`
+        : p >= 0.001
+          ? `${(p * 100).toFixed(1)} %`
+          : "< 0.1 %",
+  time: (s) =>
+    s < 1
+      ? "under a second"
+      : s < 90
+        ? `${Math.round(s)} s`
+        : s < 5400
+          ? `${Math.round(s / 60)} min`
+          : `${(s / 3600).toFixed(1)} h`,
   clock: (ms) => new Date(ms).toLocaleString([], { dateStyle: "medium", timeStyle: "short" }),
 };
 

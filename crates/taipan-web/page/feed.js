@@ -17,18 +17,27 @@ export function feed(session, settings, { openFiles }) {
     for (const part of $$("[data-kind]")) part.hidden = part.dataset.kind !== kind;
     $("#tokens").hidden = kind === "task";
     $("#vocab-field").hidden = kind === "task" || settings.get("tokens") !== "bpe";
-    $(".piece figcaption").textContent = kind === "task" ? "One example: what it reads, then what it "
-      + "has to say" : "How it arrives, token by token";
+    $(".piece figcaption").textContent =
+      kind === "task"
+        ? "One example: what it reads, then what it " + "has to say"
+        : "How it arrives, token by token";
   };
   const load = () => {
     const kind = settings.get("feed");
-    session.setCorpus(kind === "sample" ? sample()
-      : kind === "task" ? ofTask(settings.get("task"), settings.get("taskLength")) : own);
+    session.setCorpus(
+      kind === "sample"
+        ? sample()
+        : kind === "task"
+          ? ofTask(settings.get("task"), settings.get("taskLength"))
+          : own,
+    );
   };
 
   for (const name of ["kind", "task", "tokens"]) {
     for (const radio of radios(name)) {
-      radio.addEventListener("change", () => settings.set(name === "kind" ? "feed" : name, radio.value));
+      radio.addEventListener("change", () =>
+        settings.set(name === "kind" ? "feed" : name, radio.value),
+      );
     }
   }
   settings.addEventListener("change", ({ detail: key }) => {
@@ -45,8 +54,12 @@ export function feed(session, settings, { openFiles }) {
       const { corpus, refused } = await ofFiles(files);
       if (refused.length) {
         const some = refused.slice(0, 3).join(", ") + (refused.length > 3 ? " and others" : "");
-        notice({ id: "refused", tone: "warn", title: "Not all of this is text.",
-          text: `Left out, because not valid UTF-8: ${some}.` });
+        notice({
+          id: "refused",
+          tone: "warn",
+          title: "Not all of this is text.",
+          text: `Left out, because not valid UTF-8: ${some}.`,
+        });
       }
       if (!corpus) return;
       own = corpus;
@@ -56,7 +69,10 @@ export function feed(session, settings, { openFiles }) {
       notice({ id: "refused", tone: "bad", title: "That could not be read.", text: error.message });
     }
   }
-  for (const [button, input] of [["#pick-files", "#files"], ["#pick-folder", "#folder"]]) {
+  for (const [button, input] of [
+    ["#pick-files", "#files"],
+    ["#pick-folder", "#folder"],
+  ]) {
     $(button).addEventListener("click", () => $(input).click());
     $(input).addEventListener("change", async () => {
       await take([...$(input).files]);
@@ -91,12 +107,17 @@ export function feed(session, settings, { openFiles }) {
     const { corpus } = session;
     const facts = $("#feed-facts");
     if (!corpus) return facts.replaceChildren("No text yet: drop, choose or paste some.");
-    const size = corpus.kind === "task" ? "new examples in every batch, as many as it takes"
-      : `${format.bytes(corpus.bytes)}${session.usesBpe ? "" : `, ${format.count(corpus.bytes)} tokens`}`
-        + "; a tenth is held out to test it";
+    const size =
+      corpus.kind === "task"
+        ? "new examples in every batch, as many as it takes"
+        : format.bytes(corpus.bytes) +
+          (session.usesBpe ? "" : `, ${format.count(corpus.bytes)} tokens`) +
+          "; a tenth is held out to test it";
     const locked = session.run && session.run.corpus !== corpus;
-    facts.replaceChildren(el("b", {}, corpus.name),
-      el("span", { className: "facts-line" }, locked ? "takes effect with Restart" : size));
+    facts.replaceChildren(
+      el("b", {}, corpus.name),
+      el("span", { className: "facts-line" }, locked ? "takes effect with Restart" : size),
+    );
   }
 
   let asked = 0;
@@ -106,7 +127,11 @@ export function feed(session, settings, { openFiles }) {
     box.classList.toggle("bytes", !session.usesBpe);
     const mine = ++asked;
     if (!corpus) return box.replaceChildren();
-    if (!session.usesBpe) return fill(box, bytes(corpus.head));
+    if (!session.usesBpe) {
+      fill(box, bytes(corpus.head));
+      if (corpus.answer) box.append(el("b", {}, ` → ${corpus.answer}`));
+      return;
+    }
     if (session.run) return;
     box.replaceChildren(el("i", { className: "dim" }, "Looking for frequent pieces of words …"));
     try {
@@ -133,8 +158,9 @@ export function feed(session, settings, { openFiles }) {
 }
 
 function fill(box, tokens) {
-  box.replaceChildren(...tokens.map(({ id, text }) =>
-    el("span", { title: `token ${id}` }, visible(text))));
+  box.replaceChildren(
+    ...tokens.map(({ id, text }) => el("span", { title: `token ${id}` }, visible(text))),
+  );
 }
 
 /** UTF-8 bytes as tokens: a character of several bytes is shown with its last. */
@@ -142,7 +168,9 @@ function bytes(text) {
   const tokens = [];
   for (const character of text.slice(0, PIECE)) {
     const encoded = new TextEncoder().encode(character);
-    encoded.forEach((id, i) => tokens.push({ id, text: i === encoded.length - 1 ? character : "" }));
+    encoded.forEach((id, i) =>
+      tokens.push({ id, text: i === encoded.length - 1 ? character : "" }),
+    );
   }
   return tokens.slice(0, PIECE);
 }

@@ -23,7 +23,7 @@ export class Film {
     this.button.addEventListener("click", () => (this.#timer ? this.#stop() : this.#play()));
     this.table = tableBehind("film", () => ({
       columns: [{ name: "step" }, { name: "text", text: true }],
-      rows: this.#frames.map(({ step, text }) => [format.count(step), this.#whole(text)]),
+      rows: this.#frames.map(({ step, text }) => [format.count(step), this.#prompt + text]),
     }));
     this.show();
     session.addEventListener("run", () => this.#load(session));
@@ -41,10 +41,6 @@ export class Film {
     this.table();
   }
 
-  #whole(text) {
-    return text.startsWith(this.#prompt) ? text : this.#prompt + text;
-  }
-
   #go(index) {
     this.#at = index;
     this.#following = index === this.#frames.length - 1;
@@ -54,10 +50,13 @@ export class Film {
   #play() {
     if (this.#at === this.#frames.length - 1) this.#go(0);
     // Five frames a second; two for those who like it calm.
-    this.#timer = setInterval(() => {
-      if (this.#at >= this.#frames.length - 1) return this.#stop();
-      this.#go(this.#at + 1);
-    }, reducedMotion() ? 500 : 200);
+    this.#timer = setInterval(
+      () => {
+        if (this.#at >= this.#frames.length - 1) return this.#stop();
+        this.#go(this.#at + 1);
+      },
+      reducedMotion() ? 500 : 200,
+    );
     this.show();
   }
 
@@ -77,15 +76,19 @@ export class Film {
     if (!frame) {
       this.onFrame(null);
       setText($("#film-caption"), "");
-      $("#film-frame").replaceChildren(el("span", { className: "dim" }, "Every few steps it "
-        + "completes one prompt. Watch noise become words."));
+      $("#film-frame").replaceChildren(
+        el(
+          "span",
+          { className: "dim" },
+          "Every few steps it " + "completes one prompt. Watch noise become words.",
+        ),
+      );
       return;
     }
     const caption = `step ${format.count(frame.step)}, frame ${this.#at + 1} of ${count}`;
     setText($("#film-caption"), caption);
     this.slider.setAttribute("aria-valuetext", caption);
-    const whole = this.#whole(frame.text);
-    $("#film-frame").replaceChildren(el("b", {}, this.#prompt), whole.slice(this.#prompt.length));
+    $("#film-frame").replaceChildren(el("b", {}, this.#prompt), frame.text);
     this.onFrame(this.#following ? null : frame.step);
   }
 }

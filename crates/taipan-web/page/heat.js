@@ -19,10 +19,10 @@ function ramp() {
 }
 
 /**
- * `set({ rows, cols, values, lower, perRow, shade })` shows `values` [rows, cols], each row scaled by
- * itself if `perRow`; `lower` leaves out what is above the diagonal; `shade` maps [0, 1] to how strong
- * a cell is (a square root shows small values beside large ones). `onCell(row, col)`, or with nulls,
- * follows pointer and arrow keys.
+ * `set({ rows, cols, values, lower, perRow, shade })` shows `values` [rows, cols], each row scaled
+ * by itself if `perRow`; `lower` leaves out what is above the diagonal; `shade` maps [0, 1] to how
+ * strong a cell is (a square root shows small values beside large ones). `onCell(row, col)`, or
+ * with nulls, follows pointer and arrow keys.
  */
 export class Heat {
   #data = null;
@@ -64,7 +64,8 @@ export class Heat {
 
   #key(event) {
     const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
-      event.key];
+      event.key
+    ];
     if (!this.#data || !move) return;
     event.preventDefault();
     const { rows } = this.#data;
@@ -74,14 +75,18 @@ export class Heat {
 
   #select(row, col) {
     const { rows, cols, lower } = this.#data ?? {};
-    const inside = row !== null && row >= 0 && row < rows && col >= 0 && col < cols
-      && !(lower && col > row);
+    const inside =
+      row !== null && row >= 0 && row < rows && col >= 0 && col < cols && !(lower && col > row);
     if (!inside && row !== null && this.#cell && document.activeElement === this.box) return;
     this.#cell = inside ? [row, col] : null;
     this.frame.hidden = !inside;
     if (inside) {
-      Object.assign(this.frame.style, { left: `${(100 * col) / cols}%`,
-        top: `${(100 * row) / rows}%`, width: `${100 / cols}%`, height: `${100 / rows}%` });
+      Object.assign(this.frame.style, {
+        left: `${(100 * col) / cols}%`,
+        top: `${(100 * row) / rows}%`,
+        width: `${100 / cols}%`,
+        height: `${100 / rows}%`,
+      });
     }
     this.onCell(inside ? row : null, inside ? col : null);
   }

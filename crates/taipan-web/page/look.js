@@ -21,25 +21,42 @@ export function look(session, settings) {
   const usualText = () => (session.corpus?.head ?? "").slice(0, TOKENS);
   const text = () => $("#look-text").value || usualText();
 
-  const heatNorm = new Heat($("#norm"), { label: "Norm of the state, layers by tokens",
+  const heatNorm = new Heat($("#norm"), {
+    label: "Norm of the state, layers by tokens",
     onCell: (row, col) => {
       light(col);
-      $("#norm-readout").value = row === null ? "" : `layer ${row + 1} after ${name(col)}: ${
-        format.number(seen.stateNorm[row * seen.tokens.length + col])}`;
-    } });
-  const heatAttention = new Heat($("#attention"), { label: "Hidden attention, tokens by earlier tokens",
+      $("#norm-readout").value =
+        row === null
+          ? ""
+          : `layer ${row + 1} after ${name(col)}: ${format.number(
+              seen.stateNorm[row * seen.tokens.length + col],
+            )}`;
+    },
+  });
+  const heatAttention = new Heat($("#attention"), {
+    label: "Hidden attention, tokens by earlier tokens",
     onCell: (row, col) => {
       light(row, col);
-      $("#attention-readout").value = row === null ? "" : `${name(row)} draws on ${name(col)}${
-        row === col ? " (itself)" : `, ${row - col} back`}: ${
-        format.number(attention[row * seen.tokens.length + col])}`;
-    } });
-  const reach = new Curve($("#reach-plot"), { onCursor: (x) => {
-    const back = x === null ? null : Math.round(x);
-    light(back === null ? null : seen.tokens.length - 1 - back);
-    $("#reach-readout").value = back === null ? "" : `${back} tokens back, ${
-      name(seen.tokens.length - 1 - back)}: ${format.number(reachAt(back))}`;
-  } });
+      $("#attention-readout").value =
+        row === null
+          ? ""
+          : `${name(row)} draws on ${name(col)}${
+              row === col ? " (itself)" : `, ${row - col} back`
+            }: ${format.number(attention[row * seen.tokens.length + col])}`;
+    },
+  });
+  const reach = new Curve($("#reach-plot"), {
+    onCursor: (x) => {
+      const back = x === null ? null : Math.round(x);
+      light(back === null ? null : seen.tokens.length - 1 - back);
+      $("#reach-readout").value =
+        back === null
+          ? ""
+          : `${back} tokens back, ${name(
+              seen.tokens.length - 1 - back,
+            )}: ${format.number(reachAt(back))}`;
+    },
+  });
   const plot = $("#reach-plot");
   plot.tabIndex = 0;
   plot.setAttribute("role", "application");
@@ -106,8 +123,11 @@ export function look(session, settings) {
     setText($("#look-caption"), "Looking …");
     try {
       seen = await model.inspect(await shortened(model));
-      seenAt = session.run ? `after step ${format.count(session.run.history.last)}`
-        : session.opened ? `of ${session.opened.name}` : "before any training";
+      seenAt = session.run
+        ? `after step ${format.count(session.run.history.last)}`
+        : session.opened
+          ? `of ${session.opened.name}`
+          : "before any training";
       layer = Math.min(layer, seen.layers - 1);
       await details();
     } finally {
@@ -118,7 +138,12 @@ export function look(session, settings) {
   /** The text, cut to what can be shown. */
   async function shortened(model) {
     const tokens = await model.tokenize(text().slice(0, 16 * TOKENS));
-    return tokens.length <= TOKENS ? text() : tokens.slice(0, TOKENS).map((t) => t.text).join("");
+    return tokens.length <= TOKENS
+      ? text()
+      : tokens
+          .slice(0, TOKENS)
+          .map((t) => t.text)
+          .join("");
   }
 
   /** What belongs to one layer is fetched when it is shown. */
@@ -132,29 +157,56 @@ export function look(session, settings) {
 
   const tables = [
     tableBehind("delta", () => ({
-      columns: [{ name: "token", text: true }, ...layers().map((i) => ({ name: `layer ${i + 1}` }))],
-      rows: seen ? seen.tokens.map((t, k) => [quoted(t.text),
-        ...layers().map((i) => format.number(seen.delta[i * seen.tokens.length + k]))]) : [],
+      columns: [
+        { name: "token", text: true },
+        ...layers().map((i) => ({ name: `layer ${i + 1}` })),
+      ],
+      rows: seen
+        ? seen.tokens.map((t, k) => [
+            quoted(t.text),
+            ...layers().map((i) => format.number(seen.delta[i * seen.tokens.length + k])),
+          ])
+        : [],
     })),
     tableBehind("attention", () => ({
-      columns: [{ name: "token", text: true }, { name: "draws on", text: true }, { name: "back" },
-        { name: "weight" }],
+      columns: [
+        { name: "token", text: true },
+        { name: "draws on", text: true },
+        { name: "back" },
+        { name: "weight" },
+      ],
       rows: strongest(),
     })),
     tableBehind("half", () => ({
       columns: [{ name: "tokens" }, ...layers().map((i) => ({ name: `layer ${i + 1}` }))],
-      rows: seen ? bins().map((b) => [`${format.number(b.from)} to ${format.number(b.to)}`,
-        ...layers().map((i) => format.count(b.counts[i]))]) : [],
+      rows: seen
+        ? bins().map((b) => [
+            `${format.number(b.from)} to ${format.number(b.to)}`,
+            ...layers().map((i) => format.count(b.counts[i])),
+          ])
+        : [],
     })),
     tableBehind("norm", () => ({
-      columns: [{ name: "token", text: true }, ...layers().map((i) => ({ name: `layer ${i + 1}` }))],
-      rows: seen ? seen.tokens.map((t, k) => [quoted(t.text),
-        ...layers().map((i) => format.number(seen.stateNorm[i * seen.tokens.length + k]))]) : [],
+      columns: [
+        { name: "token", text: true },
+        ...layers().map((i) => ({ name: `layer ${i + 1}` })),
+      ],
+      rows: seen
+        ? seen.tokens.map((t, k) => [
+            quoted(t.text),
+            ...layers().map((i) => format.number(seen.stateNorm[i * seen.tokens.length + k])),
+          ])
+        : [],
     })),
     tableBehind("reach", () => ({
       columns: [{ name: "tokens back" }, { name: "token", text: true }, { name: "gradient" }],
-      rows: seen ? seen.tokens.map((_, back) => [String(back), name(seen.tokens.length - 1 - back),
-        format.number(reachAt(back))]) : [],
+      rows: seen
+        ? seen.tokens.map((_, back) => [
+            String(back),
+            name(seen.tokens.length - 1 - back),
+            format.number(reachAt(back)),
+          ])
+        : [],
     })),
   ];
   const layers = () => Array.from({ length: seen?.layers ?? 0 }, (_, i) => i);
@@ -166,23 +218,36 @@ export function look(session, settings) {
     for (let row = 0; row < n; row++) {
       for (let col = 0; col < row; col++) cells.push([row, col, attention[row * n + col]]);
     }
-    return cells.sort((a, b) => b[2] - a[2]).slice(0, 100).map(([row, col, weight]) =>
-      [name(row), name(col), String(row - col), format.number(weight)]);
+    return cells
+      .sort((a, b) => b[2] - a[2])
+      .slice(0, 100)
+      .map(([row, col, weight]) => [
+        name(row),
+        name(col),
+        String(row - col),
+        format.number(weight),
+      ]);
   }
 
   function bins() {
     const { edges, counts } = seen.halfLives;
     const n = edges.length - 1;
-    return Array.from({ length: n }, (_, b) => ({ from: edges[b], to: edges[b + 1],
-      counts: layers().map((i) => counts[i * n + b]) }));
+    return Array.from({ length: n }, (_, b) => ({
+      from: edges[b],
+      to: edges[b + 1],
+      counts: layers().map((i) => counts[i * n + b]),
+    }));
   }
 
   const show = perFrame(() => {
     $("#views").classList.toggle("none", !seen);
     if (!seen) return;
     const n = seen.tokens.length;
-    setText($("#look-caption"), `${n} tokens, ${seen.layers} layers, ${format.count(seen.channels)} `
-      + `channels each; ${seenAt}.`);
+    setText(
+      $("#look-caption"),
+      `${n} tokens, ${seen.layers} layers, ${format.count(seen.channels)} ` +
+        `channels each; ${seenAt}.`,
+    );
     range($("#layer"), 1, seen.layers, layer + 1);
     setText($("#layer-show"), `${layer + 1} / ${seen.layers}`);
     range($("#channel"), 0, seen.channels, channel);
@@ -190,17 +255,35 @@ export function look(session, settings) {
     strip($("#delta"));
     strip($("#attention-text"));
     shade(deltaOf());
-    heatAttention.set({ rows: n, cols: n, values: attention, lower: true, perRow: true,
-      shade: Math.sqrt });
+    heatAttention.set({
+      rows: n,
+      cols: n,
+      values: attention,
+      lower: true,
+      perRow: true,
+      shade: Math.sqrt,
+    });
     $("#norm").style.height = `${Math.max(4, Math.min(16, 1.35 * seen.layers))}rem`;
-    heatNorm.set({ rows: seen.layers, cols: n, values: seen.stateNorm, perRow: true,
-      shade: (v) => v });
+    heatNorm.set({
+      rows: seen.layers,
+      cols: n,
+      values: seen.stateNorm,
+      perRow: true,
+      shade: (v) => v,
+    });
     bars();
     const x = Array.from({ length: n }, (_, i) => i);
     const line = (i) => x.map((back) => seen.gradientReach[i * n + n - 1 - back]);
-    reach.set({ log: true, xMax: n - 1, lines: [
-      ...layers().filter((i) => i !== layer).map((i) => ({ x, y: line(i), colour: "old" })),
-      { x, y: line(layer), colour: "accent", width: 2.25, main: true }] });
+    reach.set({
+      log: true,
+      xMax: n - 1,
+      lines: [
+        ...layers()
+          .filter((i) => i !== layer)
+          .map((i) => ({ x, y: line(i), colour: "old" })),
+        { x, y: line(layer), colour: "accent", width: 2.25, main: true },
+      ],
+    });
     for (const refresh of tables) refresh();
   });
 
@@ -232,19 +315,34 @@ export function look(session, settings) {
   function bars() {
     const all = bins();
     const most = Math.max(1, ...all.map((b) => b.counts[layer]));
-    const columns = el("div", { className: "columns", role: "img",
-      "aria-label": `Half-lives of layer ${layer + 1}; the table below has the numbers` },
+    const columns = el(
+      "div",
+      {
+        className: "columns",
+        role: "img",
+        "aria-label": `Half-lives of layer ${layer + 1}; the table below has the numbers`,
+      },
       ...all.map((b) => {
-        const bar = el("i", { title: `${format.number(b.from)} to ${format.number(b.to)} tokens: ${
-          format.count(b.counts[layer])}` });
+        const bar = el("i", {
+          title: `${format.number(b.from)} to ${format.number(b.to)} tokens: ${format.count(
+            b.counts[layer],
+          )}`,
+        });
         bar.style.setProperty("--h", (b.counts[layer] / most).toFixed(4));
         return bar;
-      }));
+      }),
+    );
     const edges = seen.halfLives.edges;
     const ticks = [0, 0.25, 0.5, 0.75, 1].map((at) => edges[Math.round(at * (edges.length - 1))]);
-    $("#half").replaceChildren(columns, el("div", { className: "ticks", "aria-hidden": "true" },
-      ...ticks.map((t) => el("span", {}, format.number(t)))),
-      el("p", {}, "tokens until half is forgotten"));
+    $("#half").replaceChildren(
+      columns,
+      el(
+        "div",
+        { className: "ticks", "aria-hidden": "true" },
+        ...ticks.map((t) => el("span", {}, format.number(t))),
+      ),
+      el("p", {}, "tokens until half is forgotten"),
+    );
   }
 
   session.addEventListener("corpus", () => ($("#look-text").placeholder = usualText()));

@@ -3,7 +3,8 @@
 import { Taipan } from "./package.js";
 import { wholeText } from "./corpus.js";
 import { History } from "./history.js";
-import { getRecord, isFull, putRecord, removeRecord } from "./storage.js";
+import { SIZES } from "./settings.js";
+import { getRecord, isFull, putRecord, putText, removeRecord } from "./storage.js";
 
 /**
  * idle: nothing has run; preparing: a model is made or its programs compile; training; paused;
@@ -15,10 +16,12 @@ export class Session extends EventTarget {
   model = null;
   /** Files the model was opened from; null if the page made it. */
   opened = null;
-  /** { name, total, settings, history } */
+  /** { name, options of `train`, settings, corpus, history } */
   run = null;
   /** Histories of the runs before. */
   earlier = [];
+  /** The phase in which the last fault happened. */
+  faultedWhile = "idle";
   /** Async functions that are called after every step with seconds of training so far. */
   betweenSteps = [];
 
@@ -26,6 +29,7 @@ export class Session extends EventTarget {
   #pending = null; // the step that is being computed
   #abort = new AbortController();
   #loop = null; // the loop of `play`, until it has noticed a pause
+  #making = null; // { key, model: the promise of it }
   #key = ""; // what the model was made from
   #seconds = 0;
 
@@ -55,8 +59,10 @@ export class Session extends EventTarget {
 
   loadOptions() {
     return {
-      device: this.settings.get("device"), dtype: this.settings.get("dtype"),
-      signal: this.#abort.signal, onProgress: (progress) => this.emit("progress", progress),
+      device: this.settings.get("device"),
+      dtype: this.settings.get("dtype"),
+      signal: this.#abort.signal,
+      onProgress: (progress) => this.emit("progress", progress),
     };
   }
 
@@ -76,16 +82,29 @@ export class Session extends EventTarget {
   async ensureModel() {
     const key = this.#modelKey();
     if (this.model && (this.run || this.#key === key)) return this.model;
+    // Two that ask at once get the same one.
+    if (this.#making?.key === key) return this.#making.model;
     return this.#replaceModel(key, () => {
       if (this.opened) return Taipan.load(this.opened.source, this.loadOptions());
       const tokenizer = this.usesBpe
-        ? { bpe: Number(this.settings.get("vocab")), text: wholeText(this.corpus) } : "bytes";
+        ? { bpe: Number(this.settings.get("vocab")), text: wholeText(this.corpus) }
+        : "bytes";
       const options = { ...this.loadOptions(), seed: this.settings.get("seed"), tokenizer };
-      return Taipan.create({ preset: this.settings.get("size") }, options);
+      return Taipan.create(SIZES[this.settings.get("size")], options);
     });
   }
 
   async #replaceModel(key, make) {
+    const making = { key, model: this.#makeModel(key, make) };
+    this.#making = making;
+    try {
+      return await making.model;
+    } finally {
+      if (this.#making === making) this.#making = null;
+    }
+  }
+
+  async #makeModel(key, make) {
     const before = this.phase;
     this.setPhase("preparing");
     this.emit("progress", { stage: "loading", done: 0, total: 1 });
@@ -96,14 +115,20 @@ export class Session extends EventTarget {
       this.#key = key;
       this.model = model;
       // A device that is lost while nothing runs is reported by this promise alone.
-      model.lost.then((why) => model === this.model && this.#steps === null
-        && this.fault(Object.assign(new Error(why), { kind: "lost" })));
-      this.setPhase(before === "preparing" ? "idle" : before);
+      model.lost.then(
+        (why) =>
+          model === this.model &&
+          this.#steps === null &&
+          this.fault(Object.assign(new Error(why), { kind: "lost" })),
+      );
       this.emit("model", model);
       return model;
     } catch (error) {
-      this.setPhase(before === "preparing" ? "idle" : before);
+      this.emit("model", null);
       throw error;
+    } finally {
+      // A run that asked for the model goes on to its own phase.
+      if (before !== "preparing") this.setPhase(before);
     }
   }
 
@@ -131,18 +156,29 @@ export class Session extends EventTarget {
     if (this.#steps) return;
     if (this.run) await this.#clear();
     const model = await this.ensureModel();
-    const options = this.settings.trainOptions();
+    const options = { ...this.settings.trainOptions(), samplePrompt: this.prompt };
     const name = `${slug(this.corpus.name)}-${Date.now().toString(36)}`;
-    this.run = { name, total: options.steps, settings: this.settings.snapshot(),
-      history: new History(), corpus: this.corpus, options: { ...options, samplePrompt: this.prompt } };
+    this.run = {
+      name,
+      options,
+      settings: this.settings.snapshot(),
+      corpus: this.corpus,
+      history: new History(),
+    };
     this.#seconds = 0;
     this.#begin(model, {});
     this.emit("run", this.run);
   }
 
   #begin(model, more) {
-    this.#steps = model.train(this.run.corpus.source, { ...this.run.options, run: this.run.name,
-      signal: this.#abort.signal, onProgress: (p) => this.emit("progress", p), ...more });
+    this.#steps = model.train(this.run.corpus.source, {
+      ...this.run.options,
+      run: this.run.name,
+      settings: this.run.settings,
+      signal: this.#abort.signal,
+      onProgress: (p) => this.emit("progress", p),
+      ...more,
+    });
   }
 
   /** The prompt of the film: what the user wrote, or the first words of the text. */
@@ -152,8 +188,9 @@ export class Session extends EventTarget {
 
   usualPrompt() {
     if (!this.corpus) return "";
-    if (this.corpus.kind === "task") return this.corpus.head.split("|")[0];
-    return this.corpus.kind === "sample" ? "There was once"
+    if (this.corpus.kind === "task") return this.corpus.head;
+    return this.corpus.kind === "sample"
+      ? "There was once"
       : this.corpus.head.trim().split(/\s+/).slice(0, 3).join(" ");
   }
 
@@ -189,7 +226,7 @@ export class Session extends EventTarget {
       this.setPhase("training");
       const steps = this.#steps;
       while (this.phase === "training" && this.#steps === steps) {
-        if (!await this.#advance()) return this.#finish();
+        if (!(await this.#advance())) return this.#finish();
       }
     });
   }
@@ -240,7 +277,8 @@ export class Session extends EventTarget {
     this.#abort = new AbortController();
     await pending?.catch(() => {});
     await steps?.return?.();
-    if (this.run?.history.step.length > 1) this.earlier = [...this.earlier.slice(-5), this.run.history];
+    if (this.run?.history.step.length > 1)
+      this.earlier = [...this.earlier.slice(-5), this.run.history];
     this.run = null;
     this.emit("run", null);
   }
@@ -265,20 +303,32 @@ export class Session extends EventTarget {
   /** Goes on with a run that is kept in this browser. */
   async resume(stored) {
     await this.stopRun();
-    const record = await getRecord(stored.name);
-    if (!record) throw new Error(`resume: the text of ${stored.name} is not kept, only its weights`);
+    const record = (await getRecord(stored.name)) ?? this.#unrecorded(stored);
     this.settings.assign(record.settings);
     this.opened = null;
     this.setCorpus(record.corpus);
     const model = await this.#replaceModel(this.#modelKey(), () =>
-      Taipan.resume(stored.name, this.loadOptions()));
+      Taipan.resume(stored.name, this.loadOptions()),
+    );
     const history = History.from(record.history);
     history.rewind(stored.step);
-    this.run = { name: stored.name, total: record.options.steps, settings: record.settings, history,
-      corpus: record.corpus, options: record.options };
+    this.run = { ...record, history, textKept: true };
     this.#begin(model, { resume: true });
     this.emit("run", this.run);
     this.setPhase("paused");
+  }
+
+  /** A run whose text and curve this page did not keep: the package has what training needs. */
+  #unrecorded({ name, settings }) {
+    this.settings.assign(settings ?? {});
+    const corpus = { kind: "own", name, source: "", bytes: 0, head: "" };
+    return {
+      name,
+      corpus,
+      settings: this.settings.snapshot(),
+      history: new History(),
+      options: { ...this.settings.trainOptions(), samplePrompt: this.prompt },
+    };
   }
 
   /** After a lost device: from the last save, if there is one. */
@@ -297,9 +347,12 @@ export class Session extends EventTarget {
   }
 
   async #record() {
-    const { name, settings, history, corpus, options } = this.run;
+    const { run } = this;
+    const { name, settings, history, options } = run;
     try {
-      await putRecord({ name, settings, corpus, options, history: structuredClone(history) });
+      if (!run.textKept) await putText(name, run.corpus);
+      run.textKept = true;
+      await putRecord({ name, settings, options, history });
       this.emit("stored", name);
     } catch (error) {
       if (!isFull(error)) throw error;
@@ -316,11 +369,16 @@ export class Session extends EventTarget {
   /** A fault: the run stops where it is, and what is shown stays. */
   fault(error) {
     if (error?.kind === "aborted" || error?.name === "AbortError") return;
+    this.faultedWhile = this.phase;
     this.#steps = null;
     this.setPhase(this.run ? "failed" : "idle");
     this.emit("fault", error);
   }
 }
 
-const slug = (name) => name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "")
-  .slice(0, 24) || "run";
+const slug = (name) =>
+  name
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-")
+    .replace(/^-|-$/g, "")
+    .slice(0, 24) || "run";

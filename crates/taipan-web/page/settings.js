@@ -35,11 +35,18 @@ const FIELDS = {
   live: { fallback: true, kind: "switch" },
 };
 
-/** What suits a size: those of the program's presets, in steps that a tab has patience for. */
+/** Sizes of models: the first two as the program's presets of the same names. */
+export const SIZES = {
+  tiny: { hidden_size: 128, num_hidden_layers: 4 },
+  small: { hidden_size: 384, num_hidden_layers: 8 },
+  medium: { hidden_size: 512, num_hidden_layers: 12 },
+};
+
+/** What suits a size, in steps that a tab has patience for. */
 const RECIPES = {
-  tiny: { steps: 1000, lr: 3e-3, batch: 8, length: 256 },
+  tiny: { steps: 1000, lr: 3e-3, batch: 8, length: 128 },
   small: { steps: 2000, lr: 2e-3, batch: 8, length: 256 },
-  medium: { steps: 4000, lr: 1e-3, batch: 8, length: 512 },
+  medium: { steps: 4000, lr: 1e-3, batch: 8, length: 256 },
 };
 // Tasks are short sequences; many of them make a steady gradient.
 const TASK_RECIPE = { batch: 32 };
@@ -68,13 +75,7 @@ export class Settings extends EventTarget {
     const recipe = { ...RECIPES[this.#values.size], ...(task ? TASK_RECIPE : {}) };
     if (key === "warmup") return Math.round(this.get("steps") / 20);
     if (key === "sampleEvery") return Math.max(1, Math.round(this.get("steps") / 40));
-    if (key === "length" && task) return this.taskBlock();
     return recipe[key] ?? null;
-  }
-
-  /** Tokens of one example of a task: what is read, then what is to be said. */
-  taskBlock() {
-    return 2 * this.#values.taskLength;
   }
 
   set(key, value) {
@@ -102,30 +103,45 @@ export class Settings extends EventTarget {
 
   /** The address of this page with these settings. */
   link() {
-    const query = new URLSearchParams(this.changed().map((key) => [key, String(this.#values[key])]));
-    const open = new URLSearchParams(location.search).get("open");
-    if (open) query.set("open", open);
+    const query = new URLSearchParams(
+      this.changed().map((key) => [key, String(this.#values[key])]),
+    );
+    const model = new URLSearchParams(location.search).get("model");
+    if (model) query.set("model", model);
     return `${location.pathname}${query.size ? `?${query}` : ""}`;
   }
 
   /** What `train` takes. */
   trainOptions() {
     const lr = this.get("lr");
+    const isTask = this.get("feed") === "task";
     return {
-      steps: this.get("steps"), lr, minLr: lr / 10, warmup: this.get("warmup"),
-      schedule: this.get("schedule"), batchSize: this.get("batch"), blockSize: this.get("length"),
-      seed: this.get("seed"), weightDecay: this.get("decay"), gradClip: this.get("clip"),
+      steps: this.get("steps"),
+      lr,
+      minLr: lr / 10,
+      warmup: this.get("warmup"),
+      schedule: this.get("schedule"),
+      batchSize: this.get("batch"),
+      blockSize: this.get("length"),
+      seed: this.get("seed"),
+      weightDecay: this.get("decay"),
+      gradClip: this.get("clip"),
       evalEvery: Math.max(1, Math.round(this.get("steps") / 40)),
       saveEvery: Math.max(1, Math.round(this.get("steps") / 20)),
-      sampleEvery: this.get("sampleEvery"), sampleTokens: 120,
+      // Of a task, the one token that is asked for.
+      sampleEvery: this.get("sampleEvery"),
+      sampleTokens: isTask ? 1 : 120,
     };
   }
 
   /** What `generate` takes. */
   generateOptions() {
     return {
-      maxTokens: this.get("maxTokens"), temperature: this.get("temperature"),
-      topK: this.get("topK") || undefined, topP: this.get("topP"), minP: this.get("minP"),
+      maxTokens: this.get("maxTokens"),
+      temperature: this.get("temperature"),
+      topK: this.get("topK") || undefined,
+      topP: this.get("topP"),
+      minP: this.get("minP"),
       repetitionPenalty: this.get("penalty"),
       seed: this.get("talkSeed") ?? Math.floor(Math.random() * 2 ** 32),
     };
@@ -135,9 +151,12 @@ export class Settings extends EventTarget {
 /** The value that a text of the address stands for; undefined if it is none. */
 function parse(field, text) {
   switch (field.kind) {
-    case "choice": return field.values.includes(text) ? text : undefined;
-    case "switch": return text === "true" ? true : text === "false" ? false : undefined;
-    case "text": return text.slice(0, 200);
+    case "choice":
+      return field.values.includes(text) ? text : undefined;
+    case "switch":
+      return text === "true" ? true : text === "false" ? false : undefined;
+    case "text":
+      return text.slice(0, 200);
     default: {
       const value = Number(text);
       return text.trim() !== "" && value >= field.min && value <= field.max ? value : undefined;

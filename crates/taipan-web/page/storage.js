@@ -1,34 +1,49 @@
 // The page's own record of a run: text, settings, curve and film. The package keeps weights,
 // optimiser and data order in OPFS; both together make a run that goes on after a reload.
 const DATABASE = "taipan-page";
-const STORE = "runs";
+// A text may be large and never changes; what a run has shown is small and often written.
+const STORES = ["runs", "texts"];
 
 function open() {
   return new Promise((found, failed) => {
     const request = indexedDB.open(DATABASE, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: "name" });
+    request.onupgradeneeded = () => {
+      for (const store of STORES) request.result.createObjectStore(store, { keyPath: "name" });
+    };
     request.onsuccess = () => found(request.result);
     request.onerror = () => failed(request.error);
   });
 }
 
+/** One transaction: `use` gets the stores by name, and returns requests, which become results. */
 async function transaction(mode, use) {
   const database = await open();
   try {
     return await new Promise((done, failed) => {
-      const work = database.transaction(STORE, mode);
-      const request = use(work.objectStore(STORE));
-      work.oncomplete = () => done(request.result);
-      work.onabort = work.onerror = () => failed(work.error ?? request.error);
+      const work = database.transaction(STORES, mode);
+      const requests = use(Object.fromEntries(STORES.map((s) => [s, work.objectStore(s)])));
+      work.oncomplete = () => done(requests.map((request) => request.result));
+      work.onabort = work.onerror = () => failed(work.error);
     });
   } finally {
     database.close();
   }
 }
 
-export const putRecord = (record) => transaction("readwrite", (store) => store.put(record));
-export const getRecord = (name) => transaction("readonly", (store) => store.get(name));
-export const removeRecord = (name) => transaction("readwrite", (store) => store.delete(name));
+export const putText = (name, corpus) =>
+  transaction("readwrite", ({ texts }) => [texts.put({ name, corpus })]);
+export const putRecord = (record) => transaction("readwrite", ({ runs }) => [runs.put(record)]);
+export const removeRecord = (name) =>
+  transaction("readwrite", ({ runs, texts }) => [runs.delete(name), texts.delete(name)]);
+
+/** The record of a run with its text; undefined if either is missing. */
+export async function getRecord(name) {
+  const [record, text] = await transaction("readonly", ({ runs, texts }) => [
+    runs.get(name),
+    texts.get(name),
+  ]);
+  return record && text ? { ...record, corpus: text.corpus } : undefined;
+}
 
 export const isFull = (error) => error?.name === "QuotaExceededError" || error?.kind === "storage";
 

@@ -15,13 +15,42 @@ export function tableBehind(name, data) {
     if (!details.open) return;
     const { columns, rows } = data();
     const shown = thin(rows);
-    const table = el("table", {},
-      el("thead", {}, el("tr", {}, ...columns.map((c) =>
-        el("th", { scope: "col", className: c.text ? "text" : "" }, c.name)))),
-      el("tbody", {}, ...shown.map((row) => el("tr", {}, ...row.map((cell, i) =>
-        el("td", { className: columns[i].text ? "text" : "" }, cell))))));
-    const scroll = el("div", { className: "scroll", tabIndex: 0, "role": "region",
-      "aria-label": $("summary", details).textContent.replace(/\s+/g, " ") }, table);
+    const table = el(
+      "table",
+      {},
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          ...columns.map((c) =>
+            el("th", { scope: "col", className: c.text ? "text" : "" }, c.name),
+          ),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        ...shown.map((row) =>
+          el(
+            "tr",
+            {},
+            ...row.map((cell, i) => el("td", { className: columns[i].text ? "text" : "" }, cell)),
+          ),
+        ),
+      ),
+    );
+    const scroll = el(
+      "div",
+      {
+        className: "scroll",
+        tabIndex: 0,
+        role: "region",
+        "aria-label": $("summary", details).textContent.replace(/\s+/g, " "),
+      },
+      table,
+    );
     $(".scroll", details)?.remove();
     details.append(scroll);
   };

@@ -12,15 +12,20 @@ export function talk(session, settings) {
   const box = $("#written-text");
   const branch = () => branches[current];
 
-  const card = new TokenCard($("#card"), { choose: (index, alternative) => fork(index, alternative) });
+  const card = new TokenCard($("#card"), {
+    choose: (index, alternative) => fork(index, alternative),
+  });
 
   $("#talk-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const start = $("#prompt").value || session.prompt;
     write({ start, tokens: [], fork: 0 }, start, {});
   });
-  $("#more").addEventListener("click", () =>
-    write(branch(), "", { state: branch().tokens.at(-1).state }));
+  $("#more").addEventListener("click", () => {
+    const { start, tokens } = branch();
+    const state = tokens.at(-1)?.state;
+    write(branch(), state ? "" : start + textOf(tokens), { state });
+  });
   $("#stop").addEventListener("click", () => writing?.abort());
 
   function open(fresh) {
@@ -35,12 +40,10 @@ export function talk(session, settings) {
     const { start, tokens } = branch();
     const kept = tokens.slice(0, index);
     const state = kept.at(-1)?.state;
-    if (alternative) {
-      const others = tokens[index].alternatives;
-      kept.push({ ...alternative, alternatives: others });
-    }
-    const more = alternative?.text ?? "";
-    write({ start, tokens: kept, fork: index }, state ? more : start + more, state ? { state } : {});
+    if (alternative) kept.push({ ...alternative, alternatives: tokens[index].alternatives });
+    // Without a state (it is of the first token, or of earlier weights) all of it is read again.
+    const prompt = state ? (alternative?.text ?? "") : start + textOf(kept);
+    write({ start, tokens: kept, fork: index }, prompt, { state });
   }
 
   /** Writes on in `into`, the branch that is shown or a new one. */
@@ -54,15 +57,26 @@ export function talk(session, settings) {
       writing = mine;
       if (into !== branch()) open(into);
       showState();
-      const options = { ...settings.generateOptions(), ...more, alternatives: 6, snapshots: true,
-        ignoreEos: true, signal: mine.signal };
+      const options = {
+        ...settings.generateOptions(),
+        ...more,
+        alternatives: 6,
+        snapshots: true,
+        ignoreEos: true,
+        signal: mine.signal,
+      };
       for await (const token of model.generate(prompt, options)) {
         if (mine.signal.aborted) break;
         into.tokens.push(token);
         if (into === branch()) flush();
       }
-      announce(`Written: ${into.tokens.slice(into.fork).map((t) => t.text).join("")}`,
-        { urgent: true });
+      announce(
+        `Written: ${into.tokens
+          .slice(into.fork)
+          .map((t) => t.text)
+          .join("")}`,
+        { urgent: true },
+      );
     } catch (error) {
       if (!mine.signal.aborted) session.fault(error);
     } finally {
@@ -76,9 +90,14 @@ export function talk(session, settings) {
     const { tokens, fork: own } = branch();
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
     for (; shown < tokens.length; shown++) {
-      const button = el("button", { type: "button", className: "t", tabIndex: shown ? -1 : 0,
-        "data-index": shown }, visible(tokens[shown].text));
+      const button = el(
+        "button",
+        { type: "button", className: "t", tabIndex: shown ? -1 : 0, "data-index": shown },
+        visible(tokens[shown].text),
+      );
       button.style.setProperty("--p", tokens[shown].probability.toFixed(3));
+      const spoken = nameOfBlank(tokens[shown].text);
+      if (spoken) button.setAttribute("aria-label", spoken);
       if (own > 0 && shown === own) button.classList.add("forked");
       box.append(button);
     }
@@ -91,23 +110,44 @@ export function talk(session, settings) {
     card.hide();
     box.replaceChildren(el("span", { className: "start" }, branch()?.start ?? ""));
     $("#branches").hidden = branches.length < 2;
-    $("#branches").replaceChildren("Versions ", ...branches.map((b, i) => el("button", {
-      type: "button", "aria-pressed": String(i === current), "aria-label": `Version ${i + 1}`,
-      onclick: () => {
-        writing?.abort();
-        current = i;
-        redraw();
-      } }, String(i + 1))));
+    $("#branches").replaceChildren(
+      "Versions ",
+      ...branches.map((b, i) =>
+        el(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(i === current),
+            "aria-label": `Version ${i + 1}`,
+            onclick: () => {
+              writing?.abort();
+              current = i;
+              redraw();
+            },
+          },
+          String(i + 1),
+        ),
+      ),
+    );
     flush();
     showState();
   }
 
   const table = tableBehind("talk", () => ({
-    columns: [{ name: "token", text: true }, { name: "probability" },
-      { name: "likeliest instead", text: true }],
-    rows: (branch()?.tokens ?? []).map((token) => [quoted(token.text), format.percent(token.probability),
-      token.alternatives.filter((a) => a.id !== token.id).slice(0, 3)
-        .map((a) => `${quoted(a.text)} ${format.percent(a.probability)}`).join("  ")]),
+    columns: [
+      { name: "token", text: true },
+      { name: "probability" },
+      { name: "likeliest instead", text: true },
+    ],
+    rows: (branch()?.tokens ?? []).map((token) => [
+      quoted(token.text),
+      format.percent(token.probability),
+      token.alternatives
+        .filter((a) => a.id !== token.id)
+        .slice(0, 3)
+        .map((a) => `${quoted(a.text)} ${format.percent(a.probability)}`)
+        .join("  "),
+    ]),
   }));
 
   // Hover and focus show a token's card; a click forks. A finger has no hover: its first tap shows
@@ -155,13 +195,17 @@ export function talk(session, settings) {
     const training = phase === "training";
     setText($("#write span"), training ? "Pause and write" : "Write");
     $("#write").disabled = phase === "preparing" || (!model && !session.corpus);
-    $("#more").disabled = Boolean(writing) || session.busy || !branch()?.tokens.at(-1)?.state;
+    $("#more").disabled = Boolean(writing) || session.busy || !branch();
     $("#stop").hidden = !writing;
     const empty = !branch();
     $("#talk-empty").hidden = !empty;
-    setText($("#talk-empty"), model ? "Press Write. Temperature 0 always takes the likeliest token; "
-      + "more makes it bolder." : "It has learned nothing yet: what it writes now is noise. Press "
-      + "Write to see it, or train first and pause whenever you are curious.");
+    setText(
+      $("#talk-empty"),
+      model
+        ? "Press Write. Temperature 0 always takes the likeliest token; " + "more makes it bolder."
+        : "It has learned nothing yet: what it writes now is noise. Press " +
+            "Write to see it, or train first and pause whenever you are curious.",
+    );
     $("#talk-legend").hidden = empty;
     $("#prompt").placeholder = session.prompt;
   }
@@ -183,3 +227,11 @@ export function talk(session, settings) {
   session.addEventListener("corpus", showState);
   redraw();
 }
+
+/** What a screen reader says for a token without letters; null for others. */
+function nameOfBlank(text) {
+  if (text.trim()) return null;
+  return text === "" ? "part of a character" : text.includes("\n") ? "line end" : "space";
+}
+
+const textOf = (tokens) => tokens.map((token) => token.text).join("");

@@ -25,14 +25,30 @@ export class TokenCard {
     anchor.classList.add("on");
     const choices = token.alternatives.map((alternative) => {
       const chosen = alternative.id === token.id;
-      const button = el("button", { type: "button", className: chosen ? "chosen" : "",
-        onclick: () => this.choose(index, alternative) },
-        el("span", {}, quoted(alternative.text)), el("span", {}, format.percent(alternative.probability)));
+      const button = el(
+        "button",
+        {
+          type: "button",
+          className: chosen ? "chosen" : "",
+          // A part of a character cannot be written on its own.
+          disabled: alternative.text === "",
+          onclick: () => this.choose(index, alternative),
+        },
+        el("span", {}, quoted(alternative.text)),
+        el("span", {}, format.percent(alternative.probability)),
+      );
       button.style.setProperty("--p", alternative.probability.toFixed(3));
       return button;
     });
-    this.box.replaceChildren(el("p", {}, el("b", {}, quoted(token.text)),
-      el("span", {}, `${format.percent(token.probability)} likely`)), ...choices);
+    this.box.replaceChildren(
+      el(
+        "p",
+        {},
+        el("b", {}, quoted(token.text)),
+        el("span", {}, `${format.percent(token.probability)} likely`),
+      ),
+      ...choices,
+    );
     this.box.hidden = false;
     this.#place();
   }
@@ -42,8 +58,10 @@ export class TokenCard {
     const within = this.box.offsetParent.getBoundingClientRect();
     const at = this.#anchor.getClientRects()[0] ?? this.#anchor.getBoundingClientRect();
     const left = Math.min(at.left - within.left, within.width - this.box.offsetWidth - 8);
-    Object.assign(this.box.style, { left: `${Math.max(8, left)}px`,
-      top: `${at.bottom - within.top + 2}px` });
+    Object.assign(this.box.style, {
+      left: `${Math.max(8, left)}px`,
+      top: `${at.bottom - within.top + 2}px`,
+    });
   }
 
   hideSoon() {

@@ -3,12 +3,25 @@ import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before } from "node:test";
+import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
-import { chromium } from "playwright-core";
 import { serve } from "./server.mjs";
 
-const ARGS = ["--headless=new", "--no-sandbox", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+/** Packages of npm: those of a directory with node_modules, or of this one. */
+export const require = createRequire(
+  process.env.TAIPAN_NPM ? join(process.env.TAIPAN_NPM, "package.json") : import.meta.url,
+);
+const { chromium } = require("playwright-core");
+
+const ARGS = [
+  "--headless=new",
+  "--no-sandbox",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
 const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 
 let browser;
@@ -28,18 +41,36 @@ export const origin = () => server.url;
  * Runs `use(page)` on a fresh profile. `fake` configures the fake package, `query` the address.
  * Afterwards no warning, error or exception may have been seen.
  */
-export async function withPage({ query = "", width = 1440, scheme = "light", fake = {}, gpu = true,
-  motion = "reduce", agent } = {}, use) {
-  const context = await browser.newContext({ viewport: { width, height: width < 700 ? 780 : 900 },
-    colorScheme: scheme, reducedMotion: motion, acceptDownloads: true, userAgent: agent,
-    permissions: ["clipboard-read", "clipboard-write"] });
+export async function withPage(
+  {
+    query = "",
+    width = 1440,
+    scheme = "light",
+    fake = {},
+    gpu = true,
+    motion = "reduce",
+    agent,
+  } = {},
+  use,
+) {
+  const context = await browser.newContext({
+    viewport: { width, height: width < 700 ? 780 : 900 },
+    colorScheme: scheme,
+    reducedMotion: motion,
+    acceptDownloads: true,
+    userAgent: agent,
+    permissions: ["clipboard-read", "clipboard-write"],
+  });
   const said = [];
   try {
-    await context.addInitScript(({ fake, gpu }) => {
-      globalThis.fake = fake;
-      const value = gpu ? { requestAdapter: async () => ({}) } : undefined;
-      Object.defineProperty(navigator, "gpu", { value, configurable: true });
-    }, { fake: { stepMs: 2, tokenMs: 1, compileMs: 0, ...fake }, gpu });
+    await context.addInitScript(
+      ({ fake, gpu }) => {
+        globalThis.fake = fake;
+        const value = gpu ? { requestAdapter: async () => ({}) } : undefined;
+        Object.defineProperty(navigator, "gpu", { value, configurable: true });
+      },
+      { fake: { stepMs: 2, tokenMs: 1, compileMs: 0, ...fake }, gpu },
+    );
     const page = await context.newPage();
     page.setDefaultTimeout(15_000);
     page.on("console", (m) => ["error", "warning"].includes(m.type()) && said.push(m.text()));
@@ -61,12 +92,18 @@ export async function trainTo(page, step) {
   await page.locator("#go", { hasText: /Go on|Train anew/ }).waitFor();
 }
 
-export const stepOf = (page) => page.locator("#stat-step").evaluate((node) =>
-  Number(node.firstChild.textContent.replace(/,/g, "")));
+export const stepOf = (page) =>
+  page
+    .locator("#stat-step")
+    .evaluate((node) => Number(node.firstChild.textContent.replace(/,/g, "")));
 
 export async function untilStep(page, step) {
-  await page.waitForFunction((wanted) => Number(document.querySelector("#stat-step").firstChild
-    .textContent.replace(/,/g, "")) >= wanted, step);
+  await page.waitForFunction(
+    (wanted) =>
+      Number(document.querySelector("#stat-step").firstChild.textContent.replace(/,/g, "")) >=
+      wanted,
+    step,
+  );
 }
 
 const SHOTS = fileURLToPath(new URL("screenshots/", import.meta.url));
@@ -79,8 +116,9 @@ export async function shoot(page, name) {
 /** The rows of the table behind a chart, as strings. */
 export async function tableRows(page, name) {
   const details = page.locator(`[data-table="${name}"]`);
-  if (await details.getAttribute("open") === null) await details.locator("summary").click();
+  if ((await details.getAttribute("open")) === null) await details.locator("summary").click();
   await details.locator("table").waitFor();
-  return details.locator("tbody tr").evaluateAll((rows) =>
-    rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  return details
+    .locator("tbody tr")
+    .evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
 }

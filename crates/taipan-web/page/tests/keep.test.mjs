@@ -4,26 +4,32 @@ import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { origin, stepOf, tableRows, trainTo, untilStep, withPage } from "./browser.mjs";
 
-test("the address restores the settings", () => withPage(
-  { query: "?size=small&lr=0.004&steps=77&schedule=wsd&temperature=1.2&feed=task&task=parity" },
-  async (page) => {
-    const value = (key) => page.locator(`[data-setting="${key}"]`).inputValue();
-    assert.deepEqual(await Promise.all(["lr", "steps", "schedule", "temperature"].map(value)),
-      ["0.004", "77", "wsd", "1.2"]);
-    assert.equal(await page.locator("#size").getAttribute("aria-valuetext"), "small");
-    assert.equal(await page.locator('input[value="parity"]').isChecked(), true);
-  }));
+test("the address restores the settings", () =>
+  withPage(
+    { query: "?size=small&lr=0.004&steps=77&schedule=wsd&temperature=1.2&feed=task&task=parity" },
+    async (page) => {
+      const value = (key) => page.locator(`[data-setting="${key}"]`).inputValue();
+      assert.deepEqual(await Promise.all(["lr", "steps", "schedule", "temperature"].map(value)), [
+        "0.004",
+        "77",
+        "wsd",
+        "1.2",
+      ]);
+      assert.equal(await page.locator("#size").getAttribute("aria-valuetext"), "small");
+      assert.equal(await page.locator('input[value="parity"]').isChecked(), true);
+    },
+  ));
 
-test("what is wrong in an address is left out", () => withPage(
-  { query: "?lr=fast&size=giant&steps=-5&batch=&what=ever" }, async (page) => {
+test("what is wrong in an address is left out", () =>
+  withPage({ query: "?lr=fast&size=giant&steps=-5&batch=&what=ever" }, async (page) => {
     assert.equal(await page.locator('[data-setting="lr"]').inputValue(), "");
     assert.equal(await page.locator('[data-setting="lr"]').getAttribute("placeholder"), "0.003");
     assert.equal(await page.locator("#size").getAttribute("aria-valuetext"), "tiny");
     assert.equal(await page.locator('[data-setting="steps"]').inputValue(), "");
   }));
 
-test("settings are written to the address, and the link is copied", () => withPage({},
-  async (page) => {
+test("settings are written to the address, and the link is copied", () =>
+  withPage({}, async (page) => {
     await page.locator("#settings summary").click();
     await page.fill('[data-setting="lr"]', "0.01");
     await page.selectOption('[data-setting="schedule"]', "constant");
@@ -36,8 +42,8 @@ test("settings are written to the address, and the link is copied", () => withPa
     assert.equal(new URL(page.url()).search, "?schedule=constant");
   }));
 
-test("a model is saved as one zip or three files, and opened again", () => withPage(
-  { query: "?steps=50" }, async (page) => {
+test("a model is saved as one zip or three files, and opened again", () =>
+  withPage({ query: "?steps=50" }, async (page) => {
     assert.equal(await page.locator("#save").isDisabled(), true);
     await trainTo(page, 10);
     await page.locator("#save").focus();
@@ -52,8 +58,9 @@ test("a model is saved as one zip or three files, and opened again", () => withP
     await page.waitForTimeout(300);
     assert.deepEqual(names.sort(), ["config.json", "model.safetensors", "tokenizer.json"]);
 
-    await page.locator("#open-files").setInputFiles({ name: "other.zip", mimeType: "application/zip",
-      buffer: Buffer.alloc(8) });
+    await page
+      .locator("#open-files")
+      .setInputFiles({ name: "other.zip", mimeType: "application/zip", buffer: Buffer.alloc(8) });
     await page.locator("#notice-opened", { hasText: "other is open" }).waitFor();
     assert.match(await page.locator("#opened").innerText(), /other, opened: 467 k parameters/);
     assert.equal(await page.locator("#size-block").isVisible(), false);
@@ -62,21 +69,23 @@ test("a model is saved as one zip or three files, and opened again", () => withP
     await page.locator("#size-block").waitFor();
   }));
 
-test("what is no model is refused in words", () => withPage({}, async (page) => {
-  await page.locator("#open-files").setInputFiles({ name: "config.json", mimeType: "text/plain",
-    buffer: Buffer.from("{}") });
-  await page.locator("#notice-opened.bad").waitFor();
-  assert.match(await page.locator("#notice-opened").innerText(), /expected model.safetensors/);
-  assert.equal(await page.locator("#go").isEnabled(), true);
-}));
+test("what is no model is refused in words", () =>
+  withPage({}, async (page) => {
+    await page
+      .locator("#open-files")
+      .setInputFiles({ name: "config.json", mimeType: "text/plain", buffer: Buffer.from("{}") });
+    await page.locator("#notice-opened.bad").waitFor();
+    assert.match(await page.locator("#notice-opened").innerText(), /expected model.safetensors/);
+    assert.equal(await page.locator("#go").isEnabled(), true);
+  }));
 
-test("a model named in the address is opened", () => withPage({ query: "?open=model/" },
-  async (page) => {
+test("a model named in the address is opened", () =>
+  withPage({ query: "?model=/model/" }, async (page) => {
     await page.locator("#notice-opened", { hasText: "model is open" }).waitFor();
   }));
 
-test("after a reload the run is offered, goes on where it was saved, and keeps its curve and film",
-  () => withPage({ query: "?steps=100&lr=0.002" }, async (page) => {
+test("after a reload the run is offered, goes on where it was saved, with its curve and film", () =>
+  withPage({ query: "?steps=100&lr=0.002" }, async (page) => {
     await trainTo(page, 42);
     const before = await tableRows(page, "loss");
     await page.goto(origin());
@@ -97,17 +106,19 @@ test("after a reload the run is offered, goes on where it was saved, and keeps i
     assert.deepEqual(losses(after), losses(before));
   }));
 
-test("kept runs can be removed", () => withPage({ query: "?steps=20" }, async (page) => {
-  await page.click("#go");
-  await page.locator("#go", { hasText: "Train anew" }).waitFor();
-  await page.locator("#kept summary").click();
-  await page.getByRole("button", { name: /^Remove harbour-tales/ }).click();
-  await page.locator("#runs", { hasText: "None yet" }).waitFor();
-}));
+test("kept runs can be removed", () =>
+  withPage({ query: "?steps=20" }, async (page) => {
+    await page.click("#go");
+    await page.locator("#go", { hasText: "Train anew" }).waitFor();
+    await page.locator("#kept summary").click();
+    await page.getByRole("button", { name: /^Remove harbour-tales/ }).click();
+    await page.locator("#runs", { hasText: "None yet" }).waitFor();
+  }));
 
-test("colours: as the system, dark, light; the choice is kept", () => withPage({ scheme: "light" },
-  async (page) => {
-    const paper = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
+test("colours: as the system, dark, light; the choice is kept", () =>
+  withPage({ scheme: "light" }, async (page) => {
+    const paper = () =>
+      page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
     const light = await paper();
     await page.click("#theme");
     const dark = await paper();
@@ -119,8 +130,8 @@ test("colours: as the system, dark, light; the choice is kept", () => withPage({
     assert.equal(await paper(), light);
   }));
 
-test("earlier settings take effect with Restart", () => withPage({ query: "?steps=500" },
-  async (page) => {
+test("earlier settings take effect with Restart", () =>
+  withPage({ query: "?steps=500" }, async (page) => {
     await trainTo(page, 5);
     await page.locator("#settings summary").click();
     await page.fill('[data-setting="steps"]', "9");

@@ -8,8 +8,15 @@ import { extname, join, normalize, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const page = fileURLToPath(new URL("..", import.meta.url));
-const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".mjs": "text/javascript",
-  ".css": "text/css", ".svg": "image/svg+xml", ".wasm": "application/wasm", ".json": "application/json" };
+const TYPES = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript",
+  ".mjs": "text/javascript",
+  ".css": "text/css",
+  ".svg": "image/svg+xml",
+  ".wasm": "application/wasm",
+  ".json": "application/json",
+};
 
 /** The file of an address; null outside the served directories. */
 function fileOf(path, { fake, pkg }) {
@@ -21,21 +28,39 @@ function fileOf(path, { fake, pkg }) {
 
 export function serve({ fake = false, port = 0, pkg = join(page, "../js") } = {}) {
   const server = createServer(async (request, response) => {
-    const file = fileOf(decodeURIComponent(new URL(request.url, "http://x").pathname), { fake, pkg });
-    const found = file && await stat(file).then((s) => s.isFile(), () => false);
+    const file = fileOf(decodeURIComponent(new URL(request.url, "http://x").pathname), {
+      fake,
+      pkg,
+    });
+    const found =
+      file &&
+      (await stat(file).then(
+        (s) => s.isFile(),
+        () => false,
+      ));
     if (!found) return response.writeHead(404).end("not found");
-    response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "application/octet-stream",
-      "cache-control": "no-store" });
+    response.writeHead(200, {
+      "content-type": TYPES[extname(file)] ?? "application/octet-stream",
+      "cache-control": "no-store",
+    });
     createReadStream(file).pipe(response);
   });
-  return new Promise((ready) => server.listen(port, "127.0.0.1", () => ready({
-    url: `http://localhost:${server.address().port}/`, close: () => server.close() })));
+  return new Promise((ready) =>
+    server.listen(port, "127.0.0.1", () =>
+      ready({
+        url: `http://localhost:${server.address().port}/`,
+        close: () => server.close(),
+      }),
+    ),
+  );
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const option = (name) => process.argv[process.argv.indexOf(name) + 1];
-  const { url } = await serve({ fake: process.argv.includes("--fake"),
+  const { url } = await serve({
+    fake: process.argv.includes("--fake"),
     port: process.argv.includes("--port") ? Number(option("--port")) : 8000,
-    ...(process.argv.includes("--package") ? { pkg: option("--package") } : {}) });
+    ...(process.argv.includes("--package") ? { pkg: option("--package") } : {}),
+  });
   console.log(url);
 }

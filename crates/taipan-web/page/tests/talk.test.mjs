@@ -9,8 +9,8 @@ async function write(page) {
   await page.locator("#stop").waitFor({ state: "hidden" });
 }
 
-test("text streams, and Go on makes it longer", () => withPage(
-  { query: "?maxTokens=30&talkSeed=7" }, async (page) => {
+test("text streams, and Go on makes it longer", () =>
+  withPage({ query: "?maxTokens=30&talkSeed=7" }, async (page) => {
     await trainTo(page, 20);
     await page.fill("#prompt", "Nobody at");
     await page.click("#write");
@@ -23,8 +23,8 @@ test("text streams, and Go on makes it longer", () => withPage(
     assert.equal((await written(page)).length, 60);
   }));
 
-test("writing can be stopped", () => withPage({ query: "?maxTokens=4000", fake: { tokenMs: 5 } },
-  async (page) => {
+test("writing can be stopped", () =>
+  withPage({ query: "?maxTokens=4000", fake: { tokenMs: 5 } }, async (page) => {
     await page.click("#write");
     await page.locator('#written-text [data-index="3"]').waitFor();
     await page.click("#stop");
@@ -35,20 +35,23 @@ test("writing can be stopped", () => withPage({ query: "?maxTokens=4000", fake: 
     assert.ok(count < 4000);
   }));
 
-test("hovering a token shows its probability and alternatives, as in the table", () => withPage(
-  { query: "?maxTokens=20&talkSeed=7" }, async (page) => {
+test("hovering a token shows its probability and alternatives, as in the table", () =>
+  withPage({ query: "?maxTokens=20&talkSeed=7" }, async (page) => {
     await trainTo(page, 20);
     await write(page);
     await page.hover('#written-text [data-index="5"]');
     const rows = await tableRows(page, "talk");
     await page.hover('#written-text [data-index="5"]');
     const head = await page.locator("#card p").innerText();
-    assert.equal(head.replace(/\s+/g, " "), `${rows[5][0]} ${rows[5][1]} likely`.replace(/\s+/g, " "));
+    assert.equal(
+      head.replace(/\s+/g, " "),
+      `${rows[5][0]} ${rows[5][1]} likely`.replace(/\s+/g, " "),
+    );
     assert.equal(await page.locator("#card button").count(), 6);
   }));
 
-test("a click forks there: what is before stays, what follows is new", () => withPage(
-  { query: "?maxTokens=40&temperature=1.5" }, async (page) => {
+test("a click forks there: what is before stays, what follows is new", () =>
+  withPage({ query: "?maxTokens=40&temperature=1.5" }, async (page) => {
     await trainTo(page, 20);
     await write(page);
     const before = await written(page);
@@ -64,8 +67,8 @@ test("a click forks there: what is before stays, what follows is new", () => wit
     assert.deepEqual(await written(page), before);
   }));
 
-test("by keyboard: to a token, to an alternative, fork", () => withPage(
-  { query: "?maxTokens=12&talkSeed=3" }, async (page) => {
+test("by keyboard: to a token, to an alternative, fork", () =>
+  withPage({ query: "?maxTokens=12&talkSeed=3" }, async (page) => {
     await trainTo(page, 20);
     await write(page);
     const before = await written(page);
@@ -83,8 +86,8 @@ test("by keyboard: to a token, to an alternative, fork", () => withPage(
     assert.equal(`‘${after[4].replace("⏎\n", "⏎")}’`, chosen);
   }));
 
-test("writing while it trains pauses it", () => withPage({ query: "?maxTokens=5&steps=5000" },
-  async (page) => {
+test("writing while it trains pauses it", () =>
+  withPage({ query: "?maxTokens=5&steps=5000" }, async (page) => {
     await page.click("#go");
     await untilStep(page, 5);
     assert.equal(await page.locator("#write").innerText(), "Pause and write");
@@ -93,8 +96,8 @@ test("writing while it trains pauses it", () => withPage({ query: "?maxTokens=5&
     await page.locator('#written-text [data-index="4"]').waitFor();
   }));
 
-test("the sampling controls are in the address and reach the package", () => withPage({},
-  async (page) => {
+test("the sampling controls are in the address and reach the package", () =>
+  withPage({}, async (page) => {
     await page.evaluate(async () => {
       const { Taipan } = await import("./taipan/index.js");
       const generate = Taipan.prototype.generate;
@@ -104,8 +107,14 @@ test("the sampling controls are in the address and reach the package", () => wit
       };
     });
     await page.locator("#talk-form summary").click();
-    for (const [key, value] of [["topK", 40], ["topP", 0.9], ["minP", 0.05], ["penalty", 1.2],
-      ["talkSeed", 11], ["maxTokens", 6]]) {
+    for (const [key, value] of [
+      ["topK", 40],
+      ["topP", 0.9],
+      ["minP", 0.05],
+      ["penalty", 1.2],
+      ["talkSeed", 11],
+      ["maxTokens", 6],
+    ]) {
       await page.fill(`[data-setting="${key}"]`, String(value));
     }
     await page.locator('[data-setting="temperature"]').focus();
@@ -113,8 +122,29 @@ test("the sampling controls are in the address and reach the package", () => wit
     await write(page);
     const asked = await page.evaluate(() => globalThis.asked);
     const { maxTokens, temperature, topK, topP, minP, repetitionPenalty, seed } = asked;
-    assert.deepEqual({ maxTokens, temperature, topK, topP, minP, repetitionPenalty, seed },
-      { maxTokens: 6, temperature: 0.85, topK: 40, topP: 0.9, minP: 0.05, repetitionPenalty: 1.2,
-        seed: 11 });
+    assert.deepEqual(
+      { maxTokens, temperature, topK, topP, minP, repetitionPenalty, seed },
+      {
+        maxTokens: 6,
+        temperature: 0.85,
+        topK: 40,
+        topP: 0.9,
+        minP: 0.05,
+        repetitionPenalty: 1.2,
+        seed: 11,
+      },
+    );
     assert.match(page.url(), /topK=40/);
+  }));
+
+test("after more training, the same text goes on with the new weights", () =>
+  withPage({ query: "?maxTokens=10&steps=400" }, async (page) => {
+    await trainTo(page, 20);
+    await write(page);
+    const before = await written(page);
+    await page.click("#step");
+    await untilStep(page, 21);
+    await page.click("#more");
+    await page.locator('#written-text [data-index="19"]').waitFor();
+    assert.deepEqual((await written(page)).slice(0, 10), before);
   }));
