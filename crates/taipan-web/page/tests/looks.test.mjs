@@ -1,0 +1,186 @@
+// How it looks: axe-core finds nothing serious and nothing overflows, in both schemes and three
+// widths; screenshots of every main state go to tests/screenshots.
+import assert from "node:assert/strict";
+import { readFile, readdir } from "node:fs/promises";
+import { test } from "node:test";
+import { gzipSync } from "node:zlib";
+import { require, shoot, trainTo, untilStep, withPage } from "./browser.mjs";
+
+const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
+
+async function check(page, name) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() =>
+    globalThis.axe.run(document, {
+      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+    }),
+  );
+  const bad = violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, nodes }) => `${id}: ${nodes.map((n) => n.html.slice(0, 120)).join(" ; ")}`);
+  assert.deepEqual(bad, [], name);
+  const over = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(over[0] <= over[1], `${name} is ${over[0]} wide in a window of ${over[1]}`);
+  await shoot(page, name);
+}
+
+/** Trained, with an earlier run, a text with a fork, and all views. */
+async function full(page) {
+  await trainTo(page, 60);
+  await page.click("#restart");
+  await trainTo(page, 130);
+  await page.click("#write");
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  await page.click('#written-text [data-index="30"]');
+  await page.locator("#stop").waitFor({ state: "hidden" });
+  await page.click("#look-now");
+  await page.locator("#look-caption", { hasText: "128 tokens" }).waitFor();
+}
+
+for (const scheme of ["light", "dark"]) {
+  for (const width of [360, 768, 1440]) {
+    const where = `${width}-${scheme}`;
+    test(`at the start, ${where}`, () =>
+      withPage({ width, scheme }, async (page) => {
+        await page.locator("#est-time", { hasText: "about" }).waitFor();
+        await check(page, `start-${where}`);
+      }));
+    test(`trained, talking, looking, ${where}`, () =>
+      withPage({ width, scheme, query: "?steps=300&maxTokens=160" }, async (page) => {
+        await full(page);
+        await check(page, `full-${where}`);
+        for (const summary of await page.locator("summary").all()) await summary.click();
+        await page.locator('[data-table="reach"] table').waitFor();
+        await check(page, `unfolded-${where}`);
+      }));
+    test(`while it trains, with a card and notices, ${where}`, () =>
+      withPage(
+        {
+          width,
+          scheme,
+          gpu: false,
+          query: "?steps=300&feed=task",
+          fake: {
+            cpu: true,
+            compileMs: 20,
+            faults: [{ kind: "notFinite", at: 60, message: "scan: h is NaN at step 60" }],
+          },
+        },
+        async (page) => {
+          await page.click("#go");
+          await page.locator("#progress-text", { hasText: /: [1-3]\d of 48/ }).waitFor();
+          await check(page, `compiling-${where}`);
+          await page.locator("#notice-finite").waitFor();
+          await check(page, `notices-${where}`);
+        },
+      ));
+  }
+}
+
+test("your own text, word pieces, a token's card", () =>
+  withPage({ width: 1440, query: "?feed=own&tokens=bpe&maxTokens=40" }, async (page) => {
+    await page.fill(
+      "#paste",
+      "A text of my own, which is long enough to learn a little from. ".repeat(20),
+    );
+    await page.locator("#piece span").first().waitFor();
+    await page.click("#go");
+    await untilStep(page, 30);
+    await page.click("#write");
+    await page.locator("#go", { hasText: "Go on" }).waitFor();
+    await page.locator('#written-text [data-index="39"]').waitFor();
+    await page.hover('#written-text [data-index="12"]');
+    await check(page, "own-1440-light");
+  }));
+
+test("focus is visible on everything that takes it", () =>
+  withPage({}, async (page) => {
+    await trainTo(page, 30);
+    await page.locator("body").focus();
+    const seen = new Set();
+    for (let i = 0; i < 120; i++) {
+      await page.keyboard.press("Tab");
+      const [key, visible] = await page.evaluate(() => {
+        const at = document.activeElement;
+        // A radio button of segments is invisible itself; the label's text shows the focus.
+        const shown = at.closest(".segments") ? at.nextElementSibling : at;
+        const { outlineStyle, outlineWidth } = getComputedStyle(shown);
+        return [
+          at.id || at.dataset.setting || at.textContent.slice(0, 20),
+          at === document.body || (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2),
+        ];
+      });
+      assert.ok(visible, `${key} shows its focus`);
+      seen.add(key);
+    }
+    for (const id of [
+      "go",
+      "step",
+      "restart",
+      "size",
+      "loss-plot",
+      "film-at",
+      "write",
+      "look-now",
+      "norm",
+      "attention",
+      "theme",
+    ])
+      assert.ok(seen.has(id), `${id} is reached by Tab`);
+  }));
+
+test("with reduced motion nothing moves by itself", () =>
+  withPage({ motion: "reduce" }, async (page) => {
+    const moving = await page.evaluate(
+      () =>
+        [...document.querySelectorAll("*")].filter((node) => {
+          const { transitionDuration, animationName } = getComputedStyle(node);
+          return (
+            animationName !== "none" || transitionDuration.split(",").some((d) => parseFloat(d) > 0)
+          );
+        }).length,
+    );
+    assert.equal(moving, 0);
+  }));
+
+test("the script of the page is at most 45 kB gzipped", async (t) => {
+  const root = new URL("..", import.meta.url);
+  const files = (await readdir(root)).filter((name) => name.endsWith(".js"));
+  let total = 0;
+  for (const name of files)
+    total += gzipSync(await readFile(new URL(name, root)), { level: 9 }).length;
+  t.diagnostic(`${total} bytes in ${files.length} files`);
+  assert.ok(total <= 45_000, `${total} bytes`);
+});
+
+test("what it asks the network for is its own", () =>
+  withPage({ query: "?steps=20" }, async (page) => {
+    const asked = [];
+    page.on("request", (request) => asked.push(new URL(request.url())));
+    await page.reload();
+    await page.click("#go");
+    await page.locator("#go", { hasText: "Train anew" }).waitFor();
+    assert.ok(asked.length > 10);
+    assert.deepEqual(
+      asked.filter(
+        ({ protocol, origin }) => protocol === "http:" && origin !== new URL(page.url()).origin,
+      ),
+      [],
+    );
+  }));
+
+test("the main thread stays free while it trains (reported)", (t) =>
+  withPage({ query: "?steps=2000" }, async (page) => {
+    await page.evaluate(() => {
+      globalThis.longest = 0;
+      new PerformanceObserver((list) => {
+        for (const { duration } of list.getEntries()) {
+          globalThis.longest = Math.max(globalThis.longest, duration);
+        }
+      }).observe({ type: "longtask" });
+    });
+    await page.click("#go");
+    await untilStep(page, 400);
+    const longest = await page.evaluate(() => globalThis.longest);
+    t.diagnostic(`longest task above 50 ms: ${longest || "none"}`);
+  }));
