@@ -1,9 +1,11 @@
-//! `taipan generate` and `taipan eval`, as built and run, with models of a few thousand parameters.
+//! `taipan generate`, `taipan eval` and `taipan look`, as built and run, with models of a few
+//! thousand parameters.
 
 mod eval;
 mod flags;
 mod harness;
 #[cfg(target_os = "linux")]
 mod interactive;
+mod look;
 mod output;
 mod states;
