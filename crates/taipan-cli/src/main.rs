@@ -6,9 +6,11 @@ mod devices;
 mod eval;
 mod generate;
 mod info;
+mod look;
 mod machine;
 mod model;
 mod stop;
+mod svg;
 mod train;
 
 use std::error::Error;
@@ -67,6 +69,13 @@ enum Command {
     /// token, which is not predicted; with --window and --ids there is nothing before the text, and
     /// its first token is not predicted.
     Eval(eval::Flags),
+    /// Draw what a model makes of a text
+    ///
+    /// Writes one picture that shows, token by token: the step size Δ (what the model writes into
+    /// its state and what it skips), how long the states remember, the norm of the state, the
+    /// hidden attention of one layer, and how far the gradient of the last token's prediction
+    /// reaches back. As in training, the end-of-text token stands before a text.
+    Look(look::Flags),
     /// Measure this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -97,6 +106,7 @@ fn main() -> ExitCode {
         Command::Train(flags) => train::train(&flags),
         Command::Generate(flags) => generate::generate(&flags),
         Command::Eval(flags) => eval::eval(&flags),
+        Command::Look(flags) => look::look(&flags),
         Command::Bench(Bench::Linear(flags)) => bench::bench_linear(&flags),
         Command::Bench(Bench::Scan(flags)) => bench::bench_scan(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),

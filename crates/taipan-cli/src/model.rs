@@ -9,7 +9,7 @@ use crate::machine::{self, Dtype, Quantize};
 
 /// Which model, and where it runs.
 #[derive(clap::Args)]
-pub struct ModelFlags {
+pub struct FloatModelFlags {
     /// The directory of a model, of a run (its model, or while there is none its best checkpoint),
     /// or of a checkpoint
     model: PathBuf,
@@ -20,6 +20,13 @@ pub struct ModelFlags {
     /// Dtype of the weights [default: the stored one]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
+}
+
+/// The same, for commands that need no gradient.
+#[derive(clap::Args)]
+pub struct ModelFlags {
+    #[command(flatten)]
+    floats: FloatModelFlags,
     /// Weights in fewer bits; on the CPU
     #[arg(long, value_name = "TYPE")]
     quantize: Option<Quantize>,
@@ -35,13 +42,19 @@ pub struct Model {
 
 impl ModelFlags {
     pub fn load(&self) -> Result<Model, Failure> {
+        let model = self.floats.load()?;
+        Ok(match self.quantize {
+            Some(Quantize::Int8) => Model { mamba: model.mamba.quantized()?, ..model },
+            None => model,
+        })
+    }
+}
+
+impl FloatModelFlags {
+    pub fn load(&self) -> Result<Model, Failure> {
         let path = find(&self.model)?;
         let device = machine::device(&self.device, self.dtype)?;
         let mamba = Mamba::from_pretrained(&path, self.dtype.map(Into::into), &device)?;
-        let mamba = match self.quantize {
-            Some(Quantize::Int8) => mamba.quantized()?,
-            None => mamba,
-        };
         let file = path.join("tokenizer.json");
         let tokenizer = file.exists().then(|| Tokenizer::from_file(file)).transpose()?;
         Ok(Model { mamba, path, tokenizer })

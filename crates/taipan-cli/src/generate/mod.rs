@@ -6,7 +6,7 @@ mod report;
 
 use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use taipan_lm::{Completion, CompletionOptions, Generation, PromptCache, Sampler, Snapshot};
@@ -147,8 +147,7 @@ impl Flags {
             return Ok(Prompt::Text(text.clone()));
         }
         if let Some(path) = &self.prompt_file {
-            let bytes = std::fs::read(path).map_err(taipan_lm::Error::io(path))?;
-            return text(bytes, &path.display().to_string());
+            return text_of(path).map(Prompt::Text);
         }
         if self.load_state.is_some() {
             return Ok(Prompt::Ids(Vec::new()));
@@ -168,12 +167,18 @@ impl Flags {
         let mut bytes = Vec::new();
         let read = std::io::stdin().lock().read_to_end(&mut bytes);
         read.map_err(|error| format!("standard input: {error}"))?;
-        text(bytes, "standard input")
+        text(bytes, "standard input").map(Prompt::Text)
     }
 }
 
-/// The text of a prompt, without the line end that editors and `echo` put at its end.
-fn text(bytes: Vec<u8>, name: &str) -> Result<Prompt, Failure> {
+/// The text of a file, without the line end that editors and `echo` put at its end.
+pub fn text_of(path: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(path).map_err(taipan_lm::Error::io(path))?;
+    text(bytes, &path.display().to_string())
+}
+
+/// The same for what was read.
+fn text(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         format!(
@@ -187,7 +192,7 @@ fn text(bytes: Vec<u8>, name: &str) -> Result<Prompt, Failure> {
             text.pop();
         }
     }
-    Ok(Prompt::Text(text))
+    Ok(text)
 }
 
 /// What stays the same from text to text.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::metrics::Row;
 use super::sparkline::range;
+use crate::svg::{Axis, Point, escaped, segment, text};
 
 pub const FILE: &str = "loss.svg";
 
@@ -29,9 +30,8 @@ svg { font: 13px system-ui, sans-serif; }
 }
 polyline { fill: none; stroke-linejoin: round; stroke-width: 2; }
 .raw { stroke-width: 1; stroke-opacity: 0.4; }
+.middle { text-anchor: middle; } .end { text-anchor: end; }
 ";
-
-type Point = (f64, f64);
 
 /// The training loss, raw and smoothed, and the loss on held-out text, by step.
 pub fn svg(rows: &[Row], title: &str) -> String {
@@ -54,7 +54,7 @@ pub fn svg(rows: &[Row], title: &str) -> String {
     if val.len() <= 40 {
         plot.dots(&mut svg, "val", &val);
     }
-    text(&mut svg, (LEFT, 26.0), "start", title);
+    text(&mut svg, "start", (LEFT, 26.0), title);
     legend(&mut svg, "train", "training", WIDTH - RIGHT - 200.0);
     legend(&mut svg, "val", "held-out", WIDTH - RIGHT - 96.0);
     svg.push_str("</svg>\n");
@@ -85,16 +85,16 @@ impl Plot {
         for value in self.y.ticks() {
             let (left, y) = self.position((self.x.min, value));
             segment(svg, "grid", (left, y), (WIDTH - RIGHT, y));
-            text(svg, (left - 8.0, y + 4.0), "end", &self.y.label(value));
+            text(svg, "end", (left - 8.0, y + 4.0), &self.y.label(value));
         }
         for value in self.x.ticks() {
             let (x, bottom) = self.position((value, self.y.min));
             segment(svg, "axis", (x, bottom), (x, bottom + 5.0));
-            text(svg, (x, bottom + 20.0), "middle", &self.x.label(value));
+            text(svg, "middle", (x, bottom + 20.0), &self.x.label(value));
         }
         let bottom = HEIGHT - BOTTOM;
         segment(svg, "axis", (LEFT, bottom), (WIDTH - RIGHT, bottom));
-        text(svg, ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 10.0), "middle", "step");
+        text(svg, "middle", ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 10.0), "step");
         let middle = (TOP + bottom) / 2.0;
         let _ = writeln!(
             svg,
@@ -119,45 +119,6 @@ impl Plot {
     }
 }
 
-/// A range of values with its ticks, multiples of 1, 2 or 5 times a power of ten.
-struct Axis {
-    min: f64,
-    max: f64,
-    tick: f64,
-}
-
-impl Axis {
-    fn exact(min: f64, max: f64) -> Axis {
-        let rough = ((max - min) / 7.0).max(1e-4);
-        let power = 10f64.powf(rough.log10().floor());
-        let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= rough);
-        Axis { min, max, tick: factor.unwrap_or(10.0) * power }
-    }
-
-    /// Wide enough to begin and end with a tick.
-    fn rounded(min: f64, max: f64) -> Axis {
-        let tick = Axis::exact(min, max).tick;
-        let min = (min / tick).floor() * tick;
-        let max = (max / tick).ceil() * tick;
-        Axis { min, max: max.max(min + tick), tick }
-    }
-
-    fn fraction(&self, value: f64) -> f64 {
-        (value - self.min) / (self.max - self.min)
-    }
-
-    fn ticks(&self) -> impl Iterator<Item = f64> {
-        let first = (self.min / self.tick).ceil();
-        let last = (self.max / self.tick * (1.0 + 1e-12)).floor();
-        (0..=(last - first) as usize).map(move |i| (first + i as f64) * self.tick)
-    }
-
-    fn label(&self, value: f64) -> String {
-        let decimals = (-self.tick.log10().floor()).max(0.0) as usize;
-        format!("{value:.decimals$}")
-    }
-}
-
 /// The exponential mean over a twentieth of the points, without the bias towards the first.
 fn smoothed(points: &[Point]) -> Vec<Point> {
     let keep = 1.0 - 1.0 / (points.len() as f64 / 20.0).max(1.0);
@@ -178,41 +139,12 @@ fn thinned(points: &[Point]) -> Vec<Point> {
 
 fn legend(svg: &mut String, class: &str, name: &str, x: f64) {
     let _ = writeln!(svg, "<polyline class=\"{class}\" points=\"{x},22 {},22\"/>", x + 24.0);
-    text(svg, (x + 30.0, 26.0), "start", name);
-}
-
-fn segment(svg: &mut String, class: &str, (x1, y1): Point, (x2, y2): Point) {
-    let _ = writeln!(
-        svg,
-        "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-    );
-}
-
-fn text(svg: &mut String, (x, y): Point, anchor: &str, text: &str) {
-    let text = escaped(text);
-    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+    text(svg, "start", (x + 30.0, 26.0), name);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ticks_are_round_and_cover_the_values() {
-        let ticks = |min, max| {
-            let axis = Axis::rounded(min, max);
-            axis.ticks().map(|value| axis.label(value)).collect::<Vec<_>>()
-        };
-        assert_eq!(ticks(1.83, 5.55), ["1", "2", "3", "4", "5", "6"]);
-        assert_eq!(ticks(0.11, 0.19), ["0.10", "0.12", "0.14", "0.16", "0.18", "0.20"]);
-        assert_eq!(ticks(0.0, 0.0), ["0.0000", "0.0001"], "one value has a range, too");
-        let steps = Axis::exact(0.0, 640.0);
-        assert_eq!(steps.ticks().last(), Some(600.0));
-    }
 
     #[test]
     fn smoothing_keeps_a_constant_and_thinning_keeps_the_end() {

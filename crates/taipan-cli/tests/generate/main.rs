@@ -1,4 +1,5 @@
-//! `taipan generate` and `taipan eval`, as built and run, with models of a few thousand parameters.
+//! `taipan generate`, `taipan eval` and `taipan look`, as built and run, with models of a few
+//! thousand parameters.
 
 #[path = "../../../taipan-lm/tests/common/empty.rs"]
 mod empty;
@@ -7,5 +8,6 @@ mod flags;
 mod harness;
 #[cfg(target_os = "linux")]
 mod interactive;
+mod look;
 mod output;
 mod states;

@@ -1,0 +1,196 @@
+//! `taipan look`.
+
+mod charts;
+mod page;
+mod paragraph;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use taipan_lm::{Attention, HALF_LIFE_EDGES, Inspection, Tokenizer, write_file};
+
+use self::page::Page;
+use crate::generate::text_of;
+use crate::model::{FloatModelFlags, Model};
+use crate::{Failure, machine, usage};
+
+/// Tokens that a picture has room for.
+const MAX_TOKENS: usize = 512;
+
+/// What to look at.
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("input").required(true))]
+pub struct Flags {
+    #[command(flatten)]
+    model: FloatModelFlags,
+    /// The text; of a longer one the first 512 tokens
+    #[arg(long, value_name = "TEXT", group = "input", allow_hyphen_values = true)]
+    text: Option<String>,
+    /// A file with the text; a line end at its end is not part of it
+    #[arg(long, value_name = "FILE", group = "input")]
+    text_file: Option<PathBuf>,
+    /// The tokens, as 5,9,2: nothing is put before them
+    #[arg(long, value_name = "IDS", value_delimiter = ',', num_args = 1, group = "input")]
+    prompt_ids: Option<Vec<u32>>,
+    /// The layer, from 0, whose step sizes and hidden attention are drawn [default: the last]
+    #[arg(long, value_name = "N")]
+    layer: Option<usize>,
+    /// The picture
+    #[arg(long, value_name = "FILE", default_value = "look.svg")]
+    out: PathBuf,
+    /// Print the numbers behind the picture as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// A text as the model read it.
+struct Input {
+    ids: Vec<u32>,
+    /// What each token adds to the text; empty within a character.
+    texts: Vec<String>,
+    /// How many tokens it had before it was cut.
+    tokens: usize,
+}
+
+/// Draw a picture.
+pub fn look(flags: &Flags) -> Result<(), Failure> {
+    machine::with_threads(None, || {
+        let model = flags.model.load()?;
+        let layers = model.mamba.config().num_hidden_layers;
+        let layer = flags.layer.unwrap_or(layers - 1);
+        if layer >= layers {
+            return usage(format!("--layer is {layer}, expected less than {layers}"));
+        }
+        let input = flags.input(&model)?;
+        let inspection = pollster::block_on(model.mamba.inspect(&input.ids))?;
+        let attention = inspection.layers[layer].attention();
+        let page = Page {
+            name: name(&model),
+            config: model.mamba.config(),
+            input: &input,
+            inspection: &inspection,
+            layer,
+            attention: &attention,
+        };
+        write_file(&flags.out, page.svg().as_bytes())?;
+        if flags.json {
+            let report = Report::new(&input, &inspection, layer, attention);
+            return Ok(crate::print(&(serde_json::to_string(&report)? + "\n"))?);
+        }
+        Ok(crate::print(&format!("{}: {}\n", flags.out.display(), page.summary()))?)
+    })
+}
+
+impl Flags {
+    fn input(&self, model: &Model) -> Result<Input, Failure> {
+        let text = match (&self.text, &self.text_file) {
+            (Some(text), _) => Some(text.clone()),
+            (None, Some(path)) => Some(text_of(path)?),
+            (None, None) => None,
+        };
+        let mut ids = match (text, &self.prompt_ids) {
+            (Some(text), _) => encode(model.require_tokenizer("--prompt-ids")?, &text)?,
+            (None, ids) => ids.clone().unwrap_or_default(),
+        };
+        let tokens = ids.len();
+        if tokens < 2 {
+            return usage(format!("the text has {tokens} tokens, expected 2 or more"));
+        }
+        ids.truncate(MAX_TOKENS);
+        let texts = texts(model.tokenizer(), &ids)?;
+        Ok(Input { ids, texts, tokens })
+    }
+}
+
+/// The tokens of a text, after the end-of-text token, as documents begin in training.
+fn encode(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>, Failure> {
+    if text.is_empty() {
+        return usage("the text is empty, expected at least one token");
+    }
+    Ok(tokenizer.eos_token_id().into_iter().chain(tokenizer.encode(text)?).collect())
+}
+
+/// What each token adds to the text; the number of a token without text.
+fn texts(tokenizer: Option<&Tokenizer>, ids: &[u32]) -> Result<Vec<String>, Failure> {
+    let mut stream = tokenizer.map(Tokenizer::stream);
+    let size = tokenizer.map_or(0, Tokenizer::vocab_size);
+    let eos = tokenizer.and_then(Tokenizer::eos_token_id);
+    ids.iter()
+        .map(|id| match &mut stream {
+            _ if Some(*id) == eos => Ok("<eos>".into()),
+            Some(stream) if (*id as usize) < size => Ok(stream.push(*id)?),
+            _ => Ok(format!("[{id}]")),
+        })
+        .collect()
+}
+
+/// The directory of the model; of a checkpoint, with that of its run.
+fn name(model: &Model) -> String {
+    let path = model.path.canonicalize().unwrap_or_else(|_| model.path.clone());
+    let of = |path: &std::path::Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
+    let name = of(&path).unwrap_or_else(|| "model".into());
+    match path.parent().and_then(of) {
+        Some(run) if name.starts_with("checkpoint-") => format!("{run}/{name}"),
+        _ => name,
+    }
+}
+
+/// The keys of `--json` are these fields.
+#[derive(Serialize)]
+struct Report<'a> {
+    tokens: Vec<TokenReport<'a>>,
+    /// `−ln p` of the last token, given those before it.
+    loss: f64,
+    half_life_edges: &'a [f64],
+    /// Counted per layer between the edges.
+    layers: Vec<LayerReport<'a>>,
+    attention: AttentionReport,
+}
+
+#[derive(Serialize)]
+struct TokenReport<'a> {
+    id: u32,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct LayerReport<'a> {
+    mean_delta: &'a [f64],
+    half_lives: &'a [u64],
+    state_norm: &'a [f64],
+    gradient_reach: &'a [f64],
+}
+
+#[derive(Serialize)]
+struct AttentionReport {
+    layer: usize,
+    /// The first token that it is about.
+    first: usize,
+    /// Row by row.
+    values: Vec<Vec<f64>>,
+}
+
+impl<'a> Report<'a> {
+    fn new(
+        input: &'a Input,
+        inspection: &'a Inspection,
+        layer: usize,
+        attention: Attention,
+    ) -> Report<'a> {
+        let tokens = input.ids.iter().zip(&input.texts);
+        let layers = inspection.layers.iter().map(|layer| LayerReport {
+            mean_delta: &layer.mean_delta,
+            half_lives: &layer.half_lives,
+            state_norm: &layer.state_norm,
+            gradient_reach: &layer.gradient_reach,
+        });
+        let values = attention.values.chunks(attention.len).map(<[f64]>::to_vec).collect();
+        Report {
+            tokens: tokens.map(|(id, text)| TokenReport { id: *id, text }).collect(),
+            loss: inspection.loss,
+            half_life_edges: &HALF_LIFE_EDGES,
+            layers: layers.collect(),
+            attention: AttentionReport { layer, first: attention.first, values },
+        }
+    }
+}
