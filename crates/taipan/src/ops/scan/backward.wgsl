@@ -102,64 +102,66 @@ fn main(
             var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
             var derivatives: array<f32, STEPS>; // A·∂b_factor/∂A, with zero-order hold
-            var quad = vec4<f32>();
+            var a_bars: array<f32, STEPS>;
+            for (var t = 0u; t < STEPS; t++) {
+                let step = discretize(sizes[t], rate, inverse);
+                a_bars[t] = step.a_bar;
+                if ZERO_ORDER_HOLD == 1u {
+                    derivatives[t] = derivative_of(sizes[t], rate, step);
+                }
+            }
             for (var q = 0u; q < QUADS; q++) {
-                var a_bars = vec4<f32>();
-                for (var k = 0u; k < 4u; k++) {
-                    let t = 4u * q + k;
-                    let step = discretize(sizes[t], rate, inverse);
-                    a_bars[k] = step.a_bar;
-                    if ZERO_ORDER_HOLD == 1u {
-                        derivatives[t] = derivative_of(sizes[t], rate, step);
-                    }
+                let t = 4u * q;
+                keep(q, vec4(a_bars[t], a_bars[t + 1u], a_bars[t + 2u], a_bars[t + 3u]), local);
+            }
+            var quad = vec4<f32>();
+            for (var t = 0u; t < STEPS; t++) {
+                var input = inputs[t];
+                if ZERO_ORDER_HOLD == 1u {
+                    // b_factor is Δ·ā − A·∂b_factor/∂A, which does not cancel.
+                    input *= fma(sizes[t], a_bars[t], -derivatives[t]);
                 }
-                for (var k = 0u; k < 4u; k++) {
-                    let t = 4u * q + k;
-                    var input = inputs[t];
-                    if ZERO_ORDER_HOLD == 1u {
-                        // b_factor is Δ·ā − A·∂b_factor/∂A, which does not cancel.
-                        input *= fma(sizes[t], a_bars[k], -derivatives[t]);
-                    }
-                    h = select(h, 0.0, starts_at(seq_starts, t));
-                    decayed[t] = a_bars[k] * h;
-                    h = fma(input, bc_at(&rows, t), decayed[t]);
-                    quad[k] = dys[t] * h;
-                    if OUTPUT == 1u {
-                        ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
-                    }
+                h = select(h, 0.0, starts_at(seq_starts, t));
+                decayed[t] = a_bars[t] * h;
+                h = fma(input, bc_at(&rows, t), decayed[t]);
+                quad[t % 4u] = dys[t] * h;
+                if OUTPUT == 1u {
+                    ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
                 }
-                keep(q, a_bars, local);
-                put_terms(QUADS + q, quad, local);
+                if t % 4u == 3u {
+                    put_terms(QUADS + t / 4u, quad, local);
+                }
             }
 
             var carry = select(0.0, carries[(own + j) * p.d + c], exists); // ā_{t+1}·g_{t+1}
             var da = 0.0;
             var da_b = 0.0;
             let a = rate * LN_2;
-            for (var later = 0u; later < QUADS; later++) {
-                let q = QUADS - 1u - later;
-                let a_bars = kept(q, local);
-                for (var k = 3; k >= 0; k--) {
-                    let t = 4u * q + u32(k);
-                    let b = bc_at(&rows, t);
-                    let g = fma(bc_at(&rows, STEPS + t), dys[t], carry);
-                    let lost = g * decayed[t];
-                    da = fma(sizes[t], lost, da);
-                    by_size[t] = fma(a, lost, by_size[t]);
-                    carry = a_bars[k] * g;
-                    var scaled = g; // with zero-order hold, times b_factor
-                    if ZERO_ORDER_HOLD == 1u {
-                        let by_derivative = g * derivatives[t];
-                        let forced = inputs[t] * b;
-                        scaled = fma(sizes[t], carry, -by_derivative);
-                        by_size[t] = fma(forced, carry, by_size[t]);
-                        da_b = fma(forced, by_derivative, da_b);
-                    }
-                    by_input[t] = fma(b, scaled, by_input[t]);
-                    quad[k] = scaled * inputs[t];
-                    carry = select(carry, 0.0, starts_at(seq_starts, t));
+            var a_bar = vec4<f32>(); // of four steps
+            for (var t = i32(STEPS) - 1; t >= 0; t--) {
+                if t % 4 == 3 {
+                    a_bar = kept(u32(t) / 4u, local);
                 }
-                put_terms(q, quad, local);
+                let b = bc_at(&rows, u32(t));
+                let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
+                let lost = g * decayed[t];
+                da = fma(sizes[t], lost, da);
+                by_size[t] = fma(a, lost, by_size[t]);
+                carry = a_bar[t % 4] * g;
+                var scaled = g; // with zero-order hold, times b_factor
+                if ZERO_ORDER_HOLD == 1u {
+                    let by_derivative = g * derivatives[t];
+                    let forced = inputs[t] * b;
+                    scaled = fma(sizes[t], carry, -by_derivative);
+                    by_size[t] = fma(forced, carry, by_size[t]);
+                    da_b = fma(forced, by_derivative, da_b);
+                }
+                by_input[t] = fma(b, scaled, by_input[t]);
+                quad[t % 4] = scaled * inputs[t];
+                if t % 4 == 0 {
+                    put_terms(u32(t) / 4u, quad, local);
+                }
+                carry = select(carry, 0.0, starts_at(seq_starts, u32(t)));
             }
             if exists {
                 carries[(own + j) * p.d + c] = carry;
