@@ -126,7 +126,7 @@ impl TrainerJson {
             tensors: vec![tensor],
         });
         let state = (OPTIMIZER, Contents::Tensors(state.collect()));
-        for (name, contents) in contents(model, tokenizer)?.into_iter().chain([state]) {
+        for (name, contents) in contents(model, tokenizer)?.chain([state]) {
             let mut out = new.create(name)?;
             contents.write(|bytes| out.write(bytes)).await?;
             self.files.insert(name.into(), out.sync()?);

@@ -304,19 +304,20 @@ mod tests {
                 names
             };
             fs::create_dir_all(&root).unwrap();
-            let mut found = Vec::new();
-            found.push(kind(fs::write(root.join("no/file"), b"x")));
-            found.push(kind(fs::create_dir(root.join("a"))));
-            found.push(kind(fs::create_dir(root.join("a"))));
-            found.push(kind(fs::create_dir_all(root.join("a/b/c"))));
-            found.push(kind(fs::write(root.join("a/file"), b"one two")));
-            found.push(kind(fs::write(root.join("a/file/below"), b"x")));
-            found.push(kind(fs::create_dir(root.join("a/file"))));
-            found.push(kind(fs::read(root.join("a")).map(drop)));
-            found.push(kind(fs::read(root.join("none")).map(drop)));
-            found.push(kind(fs::remove_file(root.join("none"))));
-            found.push(kind(fs::read_dir(root.join("a/file")).map(drop)));
-            found.push(kind(fs::rename(root.join("none"), root.join("b"))));
+            let mut found = vec![
+                kind(fs::write(root.join("no/file"), b"x")),
+                kind(fs::create_dir(root.join("a"))),
+                kind(fs::create_dir(root.join("a"))),
+                kind(fs::create_dir_all(root.join("a/b/c"))),
+                kind(fs::write(root.join("a/file"), b"one two")),
+                kind(fs::write(root.join("a/file/below"), b"x")),
+                kind(fs::create_dir(root.join("a/file"))),
+                kind(fs::read(root.join("a")).map(drop)),
+                kind(fs::read(root.join("none")).map(drop)),
+                kind(fs::remove_file(root.join("none"))),
+                kind(fs::read_dir(root.join("a/file")).map(drop)),
+                kind(fs::rename(root.join("none"), root.join("b"))),
+            ];
 
             let mut open = fs::File::open(root.join("a/file")).unwrap();
             found.push(kind(fs::rename(root.join("a"), root.join("b"))));

@@ -1,32 +1,69 @@
 //! Memory of huge pages, which Linux grants on request. With small pages, reading it is up to twice
 //! as slow: the processor waits for the translation of addresses.
 
+use std::alloc::{Layout, alloc, dealloc};
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Arc;
-
-use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// The size of a huge page on x86-64, and of one on most ARM systems.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// New memory that [`Bump`] hands out. What is not used of it is never touched, and takes no memory.
-const REGION: usize = 64 << 20;
+const REGION: usize = 16 << 20;
+
+/// Memory from the program's allocator, not initialised.
+struct Region {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it only owns memory; access is through `Huge`, which has its range for itself.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    fn new(bytes: usize) -> Option<Region> {
+        let layout = Layout::from_size_align(bytes, HUGE_PAGE).ok().filter(|_| bytes > 0)?;
+        // SAFETY: the size is not 0.
+        let start = NonNull::new(unsafe { alloc(layout) })?;
+        // SAFETY: the range is allocated; the advice does not change its contents. Where it is
+        // refused, the pages are small: slower, and otherwise the same.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        Some(Region { start, layout })
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; nobody has a range of it any more.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
 
 /// Bytes that one owner has, beginning at a multiple of 64.
 pub(super) struct Huge {
-    region: Arc<MmapRaw>,
+    region: Arc<Region>,
     range: Range<usize>,
 }
 
 impl Huge {
     /// Zeros, or none if there is not enough memory.
     pub(super) fn new(bytes: usize) -> Option<Huge> {
-        Bump::default().take(bytes)
+        Some(Huge::of(Arc::new(Region::new(bytes)?), 0..bytes))
+    }
+
+    /// Zeros in a range that nobody else has.
+    fn of(region: Arc<Region>, range: Range<usize>) -> Huge {
+        let huge = Huge { region, range };
+        // SAFETY: the range is within the region, and this owner's.
+        unsafe { huge.start().write_bytes(0, huge.range.len()) };
+        huge
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: `Bump::take` gives this range, which is within the region, to nobody else; the
-        // region is initialised by the system.
+        // SAFETY: as above; it is initialised.
         unsafe { std::slice::from_raw_parts(self.start(), self.range.len()) }
     }
 
@@ -36,14 +73,15 @@ impl Huge {
     }
 
     fn start(&self) -> *mut u8 {
-        self.region.as_mut_ptr().wrapping_add(self.range.start)
+        // SAFETY: the range is within the region.
+        unsafe { self.region.start.as_ptr().add(self.range.start) }
     }
 }
 
 /// Hands out memory, one piece after the other. A region is freed with the last piece of it.
 #[derive(Default)]
 pub(super) struct Bump {
-    region: Option<Arc<MmapRaw>>,
+    region: Option<Arc<Region>>,
     used: usize,
 }
 
@@ -51,21 +89,18 @@ impl Bump {
     /// Zeros, or none if there is not enough memory.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Huge> {
         let size = bytes.checked_next_multiple_of(64)?;
-        let fits = |region: &&Arc<MmapRaw>| size <= region.len() - self.used;
+        let fits = |region: &&Arc<Region>| size <= region.layout.size() - self.used;
         let region = match self.region.as_ref().filter(fits) {
             Some(region) => Arc::clone(region),
             None => {
-                let len = size.max(REGION).checked_add(HUGE_PAGE)?;
-                let map = MmapOptions::new().len(len).map_anon().ok()?;
-                // Where it is refused, the pages are small: slower, and otherwise the same.
-                let _ = map.advise(Advice::HugePage);
-                self.used = map.as_ptr().align_offset(HUGE_PAGE);
-                Arc::clone(self.region.insert(Arc::new(map.into())))
+                let region = Region::new(size.max(REGION))?;
+                self.used = 0;
+                Arc::clone(self.region.insert(Arc::new(region)))
             }
         };
         let range = self.used..self.used + bytes;
         self.used += size;
-        Some(Huge { region, range })
+        Some(Huge::of(region, range))
     }
 }
 
