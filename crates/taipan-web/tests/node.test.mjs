@@ -27,10 +27,14 @@ console.log(JSON.stringify({ losses, kind: model.device.kind, text }));
 process.exit(0);
 `;
 
+/** With the driver that is part of Chromium. */
+const ENVIRONMENT = { XDG_RUNTIME_DIR: "/nonexistent", ...process.env,
+  VK_ICD_FILENAMES: process.env.TAIPAN_SWIFTSHADER ?? "/usr/lib/chromium/vk_swiftshader_icd.json" };
+
 async function inNode(...packages) {
   const index = pathToFileURL(join(dist, "taipan/index.js")).href;
   const { stdout } = await promisify(execFile)(process.execPath,
-    ["--input-type=module", "-e", PROGRAM, index, ...packages], { timeout: 300_000 });
+    ["--input-type=module", "-e", PROGRAM, index, ...packages], { timeout: 300_000, env: ENVIRONMENT });
   return JSON.parse(stdout);
 }
 
