@@ -146,15 +146,10 @@ impl Session {
                     },
                 })
             }
-            _ => {
-                let mut cpu = json!({
-                    "kind": "cpu", "name": self.device.describe(), "f16": true, "limits": {},
-                });
-                if let Some(why) = &self.why {
-                    cpu["why"] = why.as_str().into();
-                }
-                cpu
-            }
+            _ => json!({
+                "kind": "cpu", "name": self.device.describe(), "f16": true, "limits": {},
+                "why": self.why,
+            }),
         }
         .to_string()
     }
