@@ -241,6 +241,33 @@ export class Engine {
     return JSON.parse(this.#session.tokenize(text));
   }
 
+  #look = null;
+  #looks = 0;
+
+  async inspect({ text }) {
+    const look = await this.#session.inspect(text);
+    this.#look?.free();
+    this.#look = look;
+    return {
+      id: ++this.#looks,
+      tokens: JSON.parse(look.tokens()),
+      layers: look.layers(),
+      channels: look.channels(),
+      delta: look.mean_delta(),
+      halfLives: { edges: wasm.Look.half_life_edges(), counts: look.half_lives() },
+      stateNorm: look.state_norm(),
+      gradientReach: look.gradient_reach(),
+    };
+  }
+
+  /** `delta` or `attention` of a layer of the last inspection. */
+  async inspected({ id, view, layer }) {
+    if (!this.#look || id !== this.#looks) {
+      throw new TaipanError("input", `inspect: ${view} of an earlier text, expected the last one`);
+    }
+    return this.#look[view](layer);
+  }
+
   async save() {
     await this.#session.save();
     const files = {};
@@ -276,6 +303,8 @@ export class Engine {
   }
 
   dispose() {
+    this.#look?.free();
+    this.#look = null;
     this.#session?.free();
     this.#session = null;
     this.#run = null;

@@ -173,7 +173,11 @@ export interface Inspection {
   halfLives: { edges: Float32Array; counts: Uint32Array };
   /** `[layers, tokens]` */
   stateNorm: Float32Array;
-  /** `[tokens, tokens]`, the lower triangle: the mean of |·| over channels. */
+  /**
+   * `[n, n]` of the last `n` tokens, at most 128, the lower triangle: how much a token contributes
+   * to the output at another, the mean of |·| over channels. Like `deltaOf`, of the model's last
+   * inspection only.
+   */
   attention(layer: number): Promise<Float32Array>;
   /** `[layers, tokens]`: ‖∂loss_last/∂h_t‖ */
   gradientReach: Float32Array;
@@ -278,6 +282,7 @@ export class Taipan {
   /** The next generation continues from here. A state of other weights is refused. */
   restore(state: Uint8Array): Promise<void>;
   tokenize(text: string): Promise<{ id: number; text: string }[]>;
+  /** What the model makes of a text of two tokens or more. */
   inspect(text: string, options?: { signal?: AbortSignal }): Promise<Inspection>;
   /** The files of the model, as Hugging Face's library and the program read them. */
   save(): Promise<Record<"config.json" | "model.safetensors" | "tokenizer.json", Uint8Array>>;

@@ -228,6 +228,12 @@ export class Taipan {
     return this.#backend.call("tokenize", { text });
   }
 
+  async inspect(text, { signal } = {}) {
+    const { id, ...seen } = await this.#backend.call("inspect", { text }, { signal });
+    const view = (view) => (layer) => this.#backend.call("inspected", { id, view, layer });
+    return { ...seen, deltaOf: view("delta"), attention: view("attention") };
+  }
+
   save() {
     return this.#backend.call("save");
   }

@@ -6,6 +6,7 @@
 #![cfg(target_family = "wasm")]
 
 mod failure;
+mod look;
 mod session;
 mod talk;
 mod train;

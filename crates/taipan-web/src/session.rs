@@ -205,15 +205,8 @@ impl Session {
 
     /// The tokens of a text: `[{id, text}]`.
     pub fn tokenize(&self, text: &str) -> std::result::Result<String, JsValue> {
-        let tokenizer = &self.model()?.tokenizer;
-        let ids = tokenizer.encode(text).map_err(crate::failure::Failure::from)?;
-        let mut stream = tokenizer.stream();
-        let mut tokens = Vec::with_capacity(ids.len());
-        for id in ids {
-            let text = stream.push(id).map_err(crate::failure::Failure::from)?;
-            tokens.push(json!({ "id": id, "text": text }));
-        }
-        Ok(Value::from(tokens).to_string())
+        let ids = self.model()?.tokenizer.encode(text).map_err(crate::failure::Failure::from)?;
+        Ok(self.tokens(&ids)?.to_string())
     }
 
     /// How well the model predicts the texts that were added.

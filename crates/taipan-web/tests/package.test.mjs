@@ -205,6 +205,42 @@ test("BPE, evaluation and adaptation", async () => {
   assert.deepEqual(found.rolledBack, found.after, "bit for bit");
 });
 
+test("an inspection has its shapes, and its views agree", async () => {
+  const found = await inPage(async ({ config }) => {
+    const model = await taipan.Taipan.create(config, { device: "cpu", seed: 7 });
+    const seen = await model.inspect("Once upon a time");
+    const [deltas, attention] = [await seen.deltaOf(1), await seen.attention(1)];
+    const later = await model.inspect("another text");
+    const stale = await seen.attention(0).then(() => "none", (error) => error.kind);
+    const missing = await later.attention(2).then(() => "none", (error) => error.message);
+    const short = await model.inspect("x").then(() => "none", (error) => error.message);
+    model.dispose();
+    const plain = Object.entries(seen).filter(([, value]) => typeof value !== "function");
+    const counts = [...seen.halfLives.counts];
+    return { ...Object.fromEntries(plain), delta: [...seen.delta], norms: [...seen.stateNorm],
+      reach: [...seen.gradientReach], edges: seen.halfLives.edges.length, counts,
+      deltas: [...deltas], attention: [...attention], stale, missing, short };
+  }, training);
+  const { layers, channels, deltas, attention } = found;
+  const tokens = found.tokens.length;
+  assert.deepEqual([layers, channels, tokens], [2, 128, 16]);
+  assert.equal(found.tokens.map((token) => token.text).join(""), "Once upon a time");
+  for (let t = 0; t < tokens; t++) {
+    const mean = deltas.slice(t * channels, (t + 1) * channels).reduce((a, b) => a + b) / channels;
+    assert.ok(Math.abs(mean - found.delta[tokens + t]) < 1e-6, `${mean} of token ${t}`);
+    assert.ok(attention.slice(t * tokens + t + 1, (t + 1) * tokens).every((value) => value === 0));
+    assert.ok(attention[t * tokens + t] > 0);
+  }
+  assert.equal(found.counts.length, layers * (found.edges - 1));
+  assert.equal(found.counts.reduce((a, b) => a + b), layers * tokens * channels * 16);
+  assert.equal(found.norms.length, layers * tokens);
+  assert.equal(found.reach.at(-1), 0, "the last token comes after its own prediction");
+  assert.ok(found.reach.at(-2) > 0);
+  assert.equal(found.stale, "input");
+  assert.equal(found.missing, "inspect: layer 2, expected less than 2");
+  assert.equal(found.short, "inspect: 1 tokens, expected 2 or more");
+});
+
 test("what goes wrong has a kind", async () => {
   const kinds = await inPage(async () => {
     const { Taipan, TaipanError } = taipan;
