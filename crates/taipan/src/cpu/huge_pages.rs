@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// The size of a huge page on x86-64, and of one on most ARM systems.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// New memory that [`Bump`] hands out. What is not used of it is never touched, and takes no memory.
-const REGION: usize = 16 << 20;
+/// The sizes of the first region that [`Bump`] hands out, and of later ones: each is twice as large
+/// as the one before it. What is not used of it is never touched, and takes no memory.
+const REGIONS: [usize; 2] = [256 << 10, 16 << 20];
 
 /// Memory from the program's allocator, not initialised.
 struct Region {
@@ -25,12 +26,15 @@ unsafe impl Sync for Region {}
 
 impl Region {
     fn new(bytes: usize) -> Option<Region> {
-        let layout = Layout::from_size_align(bytes, HUGE_PAGE).ok().filter(|_| bytes > 0)?;
+        let align = if bytes < HUGE_PAGE { 64 } else { HUGE_PAGE };
+        let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0)?;
         // SAFETY: the size is not 0.
         let start = NonNull::new(unsafe { alloc(layout) })?;
-        // SAFETY: the range is allocated; the advice does not change its contents. Where it is
-        // refused, the pages are small: slower, and otherwise the same.
-        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        if bytes >= HUGE_PAGE {
+            // SAFETY: the range is allocated; the advice does not change its contents. Where it is
+            // refused, the pages are small: slower, and otherwise the same.
+            unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        }
         Some(Region { start, layout })
     }
 }
@@ -93,7 +97,9 @@ impl Bump {
         let region = match self.region.as_ref().filter(fits) {
             Some(region) => Arc::clone(region),
             None => {
-                let region = Region::new(size.max(REGION))?;
+                let last = self.region.as_ref().map_or(0, |region| region.layout.size());
+                let next = (2 * last.min(REGIONS[1])).clamp(REGIONS[0], REGIONS[1]);
+                let region = Region::new(size.max(next))?;
                 self.used = 0;
                 Arc::clone(self.region.insert(Arc::new(region)))
             }
@@ -111,7 +117,7 @@ mod tests {
     #[test]
     fn pieces_do_not_overlap() {
         let mut bump = Bump::default();
-        let sizes = [0, 1, 64, 65, 3 << 20, REGION, 5, REGION + 1];
+        let sizes = [0, 1, 64, 65, REGIONS[0], 3 << 20, REGIONS[1], 5, REGIONS[1] + 1];
         let mut pieces: Vec<Huge> = sizes.iter().map(|size| bump.take(*size).unwrap()).collect();
         for (i, piece) in pieces.iter_mut().enumerate() {
             assert_eq!(piece.bytes().len(), sizes[i]);
