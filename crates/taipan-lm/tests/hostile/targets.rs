@@ -71,8 +71,7 @@ fn trainer_json(bytes: &[u8]) {
 
 /// A state that is accepted can be continued, and written and read.
 fn state(bytes: &[u8]) {
-    static MODEL: OnceLock<Mamba> = OnceLock::new();
-    let model = MODEL.get_or_init(small_model);
+    let model = model();
     let Ok(snapshot) = Snapshot::parse("file", bytes, model, FINGERPRINT) else { return };
     let mut written = Vec::new();
     let write = snapshot.write(model, FINGERPRINT, |chunk| {
@@ -87,6 +86,12 @@ fn state(bytes: &[u8]) {
         let generation = Generation::resume(model, sampler, snapshot.clone());
         let _ = generation.and_then(|mut generation| generation.step_blocking());
     }
+}
+
+/// The model that states are read for.
+pub fn model() -> &'static Mamba {
+    static MODEL: OnceLock<Mamba> = OnceLock::new();
+    MODEL.get_or_init(small_model)
 }
 
 /// What the states of the corpus say of their model, and the model.
