@@ -6,7 +6,7 @@ import { TaipanError } from "./errors.js";
 import { fetchRun, store } from "./storage.js";
 
 /** Held-out tokens that an evaluation reads at most. */
-const EVALUATED = 16384;
+const EVALUATED = 4096;
 /** Where a run that is not stored is in memory. */
 const UNNAMED = "unnamed";
 

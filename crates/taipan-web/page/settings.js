@@ -126,7 +126,7 @@ export class Settings extends EventTarget {
       seed: this.get("seed"),
       weightDecay: this.get("decay"),
       gradClip: this.get("clip"),
-      evalEvery: Math.max(1, Math.round(this.get("steps") / 40)),
+      evalEvery: Math.max(5, Math.round(this.get("steps") / 40)),
       saveEvery: Math.max(1, Math.round(this.get("steps") / 20)),
       // Of a task, the one token that is asked for.
       sampleEvery: this.get("sampleEvery"),

@@ -87,7 +87,7 @@ test("device lost before the first save starts anew; lost again, it asks", () =>
     },
     async (page) => {
       await page.click("#go");
-      await page.locator("#notice-lost", { hasText: "Nothing had been saved" }).waitFor();
+      await page.locator("#notice-lost", { hasText: "Nothing was saved yet" }).waitFor();
       await page.locator("#notice-lost").getByRole("button", { name: "Train" }).click();
       await page.locator("#notice-lost", { hasText: "lost again" }).waitFor();
       assert.equal(await page.locator("#notice-lost .row button").count(), 2);
