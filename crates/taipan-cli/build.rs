@@ -1,5 +1,6 @@
 //! Puts the project's own sources into the program: what `taipan train` learns from unless files
-//! are given. Built outside the workspace, the crate has its own sources only.
+//! are given. Built outside the workspace, the crate has its own sources only. And puts the page
+//! into it that `taipan web` serves, if scripts/web has built it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,30 @@ fn main() -> io::Result<()> {
     }
     corpus.push_str("]\n");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    fs::write(out.join("corpus.rs"), corpus)
+    fs::write(out.join("corpus.rs"), corpus)?;
+    fs::write(out.join("page.rs"), page(&base.join("crates/taipan-web/dist"))?)
+}
+
+/// The files of the page, by their address.
+fn page(built: &Path) -> io::Result<String> {
+    let mut files = Vec::new();
+    if built.is_dir() {
+        println!("cargo::rerun-if-changed={}", built.display());
+    }
+    let page = built.join("page");
+    let mut open: Vec<PathBuf> = page.is_dir().then(|| page.clone()).into_iter().collect();
+    while let Some(path) = open.pop() {
+        for entry in fs::read_dir(path)? {
+            let path = entry?.path();
+            if path.is_dir() { open.push(path) } else { files.push(path) }
+        }
+    }
+    let mut text = String::from("&[\n");
+    for (name, path) in names(&page, files) {
+        let address = format!("/{name}");
+        writeln!(text, "    ({address:?}, include_bytes!({path:?})),").expect("a string takes all");
+    }
+    Ok(text + "]\n")
 }
 
 /// The text files at `path` and below it.
@@ -52,7 +76,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name != "target" && !name.to_string_lossy().starts_with('.') {
+        if name != "target" && name != "dist" && !name.to_string_lossy().starts_with('.') {
             collect(&entry.path(), files)?;
         }
     }

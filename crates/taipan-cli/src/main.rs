@@ -12,6 +12,7 @@ mod model;
 mod stop;
 mod svg;
 mod train;
+mod web;
 
 use std::error::Error;
 use std::fmt;
@@ -76,6 +77,11 @@ enum Command {
     /// hidden attention of one layer, and how far the gradient of the last token's prediction
     /// reaches back. As in training, the end-of-text token stands before a text.
     Look(look::Flags),
+    /// Open taipan in a browser: train, talk to and look into models in a tab
+    ///
+    /// Prints an address of this machine, which no other machine can open, and serves the page there
+    /// until Ctrl-C. Everything is computed in the browser.
+    Web(web::Flags),
     /// Measure this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -107,6 +113,7 @@ fn main() -> ExitCode {
         Command::Generate(flags) => generate::generate(&flags),
         Command::Eval(flags) => eval::eval(&flags),
         Command::Look(flags) => look::look(&flags),
+        Command::Web(flags) => web::web(&flags),
         Command::Bench(Bench::Linear(flags)) => bench::bench_linear(&flags),
         Command::Bench(Bench::Scan(flags)) => bench::bench_scan(&flags),
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),

@@ -76,7 +76,7 @@ impl Model {
 }
 
 /// The model that a path leads to.
-fn find(path: &Path) -> Result<PathBuf, Failure> {
+pub fn find(path: &Path) -> Result<PathBuf, Failure> {
     if !path.is_dir() || path.join("config.json").exists() {
         return Ok(path.to_owned());
     }

@@ -1,4 +1,4 @@
-//! taipan for browsers: a [`Session`] holds a model on a device, and everything is asked of it by
+//! taipan for browsers: a `Session` holds a model on a device, and everything is asked of it by
 //! JavaScript, which is in `js/`. All values but bytes are passed as JSON.
 //!
 //! The crate is empty elsewhere than on the web. `scripts/web` builds the npm package.
