@@ -156,18 +156,7 @@ export function look(session, settings) {
   }
 
   const tables = [
-    tableBehind("delta", () => ({
-      columns: [
-        { name: "token", text: true },
-        ...layers().map((i) => ({ name: `layer ${i + 1}` })),
-      ],
-      rows: seen
-        ? seen.tokens.map((t, k) => [
-            quoted(t.text),
-            ...layers().map((i) => format.number(seen.delta[i * seen.tokens.length + k])),
-          ])
-        : [],
-    })),
+    tableBehind("delta", () => perToken(seen?.delta)),
     tableBehind("attention", () => ({
       columns: [
         { name: "token", text: true },
@@ -186,18 +175,7 @@ export function look(session, settings) {
           ])
         : [],
     })),
-    tableBehind("norm", () => ({
-      columns: [
-        { name: "token", text: true },
-        ...layers().map((i) => ({ name: `layer ${i + 1}` })),
-      ],
-      rows: seen
-        ? seen.tokens.map((t, k) => [
-            quoted(t.text),
-            ...layers().map((i) => format.number(seen.stateNorm[i * seen.tokens.length + k])),
-          ])
-        : [],
-    })),
+    tableBehind("norm", () => perToken(seen?.stateNorm)),
     tableBehind("reach", () => ({
       columns: [{ name: "tokens back" }, { name: "token", text: true }, { name: "gradient" }],
       rows: seen
@@ -210,6 +188,20 @@ export function look(session, settings) {
     })),
   ];
   const layers = () => Array.from({ length: seen?.layers ?? 0 }, (_, i) => i);
+
+  /** A table of `values`, [layers, tokens]: a row for each token. */
+  function perToken(values) {
+    return {
+      columns: [
+        { name: "token", text: true },
+        ...layers().map((i) => ({ name: `layer ${i + 1}` })),
+      ],
+      rows: (seen?.tokens ?? []).map((t, k) => [
+        quoted(t.text),
+        ...layers().map((i) => format.number(values[i * seen.tokens.length + k])),
+      ]),
+    };
+  }
 
   function strongest() {
     if (!attention) return [];

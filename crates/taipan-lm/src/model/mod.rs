@@ -210,7 +210,9 @@ impl Mamba {
     ///
     /// let config = Config { hidden_size: 64, num_hidden_layers: 2, ..Preset::Tiny.config(100) };
     /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
-    /// let bytes = |model: &Mamba| model.weights().iter().map(|w| w.len() * w.dtype().size()).sum::<usize>();
+    /// let bytes = |model: &Mamba| -> usize {
+    ///     model.weights().iter().map(|weight| weight.len() * weight.dtype().size()).sum()
+    /// };
     /// let before = bytes(&model);
     /// let model = model.quantized()?;
     /// assert!(bytes(&model) < before / 2);
@@ -239,8 +241,8 @@ impl Mamba {
         matches!(self.embeddings, Matrix::Int8(_))
     }
 
-    /// The tensors that decoding a token reads: of embeddings that are not the head as well, it reads
-    /// only a row.
+    /// The tensors that decoding a token reads. Embeddings that are not the head as well are left out:
+    /// it reads a row of them.
     pub fn weights(&self) -> Vec<&Tensor> {
         let head = self.head.as_ref().unwrap_or(&self.embeddings);
         let layers = self.layers.iter().flat_map(Layer::parameters);

@@ -120,8 +120,8 @@ mod x86 {
     /// Terms that are summed together; the sums of such blocks are added in order.
     const BLOCK: usize = 4096;
 
-    /// [`each_line`] compiled for an instruction set, which has registers for two lines of
-    /// at most so many rows. Only for processors that have it.
+    /// [`each_line`] compiled for an instruction set, which has registers for two lines and at most
+    /// `$pairs` rows. Only for processors that have it.
     macro_rules! strip_for {
         ($name:ident, $features:literal, $pairs:literal) => {
             pub(super) fn $name<V: Vector, T: Widen<V>>(
@@ -152,8 +152,7 @@ mod x86 {
                     }
                 }
                 let mut strip = strip;
-                // More than four rows would not stay in the nearest cache, but the lines do in the
-                // next.
+                // More than four rows do not stay in L1; the lines stay in L2 for the next four.
                 for first in (0..rows.m).step_by(4) {
                     // SAFETY: chosen for a `Level` that the processor was asked for.
                     unsafe {
@@ -265,7 +264,7 @@ mod x86 {
                 for line in (0..R * 2 * V::LANES * size_of::<T>()).step_by(64) {
                     match M {
                         1 => prefetch_at(from.wrapping_add(ahead + line)),
-                        // The rows need the nearest cache for themselves.
+                        // To L2: the rows fill L1.
                         _ => prefetch_for_later_at(from.wrapping_add(ahead + line)),
                     }
                 }

@@ -325,7 +325,7 @@ mod x86 {
                     let w = _mm512_xor_si512(w, bias);
                     for i in 0..M {
                         let x = _mm512_loadu_si512(rows[i].codes[step].as_ptr().cast());
-                        // That much is too much.
+                        // What the 128 of the weights' codes add is subtracted by this.
                         let offset = _mm512_loadu_si512(rows[i].offsets[step].as_ptr().cast());
                         let dots = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(offset, w, x));
                         let row_scale = _mm512_loadu_ps(rows[i].scales[step].as_ptr());
