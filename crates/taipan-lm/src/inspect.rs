@@ -3,6 +3,7 @@
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
+use taipan::nn::Module;
 use taipan::{DType, Tensor, concat};
 
 use crate::error::{Result, ensure};
@@ -118,8 +119,8 @@ impl Mamba {
         ensure!(floats, OP, "the weights are in 8 bits, expected floats: there is no gradient");
         // Gradients of weights are not needed, and take as much memory as the model.
         let mut model = self.clone();
-        for parameter in model.parameters_mut() {
-            parameter.tensor = parameter.detached();
+        for (_, parameter) in model.parameters_mut() {
+            *parameter = parameter.detached();
         }
         let mut observed = Vec::new();
         let loss = model.last_loss(ids, &mut |scan, y| {

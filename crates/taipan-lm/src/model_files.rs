@@ -190,17 +190,18 @@ impl ModelFiles {
     /// The model in a dtype, on a device. Tensors are read, converted and moved one after the
     /// other; the host holds one at a time.
     pub fn load(&self, dtype: DType, device: &Device) -> Result<Mamba> {
-        Mamba::build_from(&self.config, dtype, device, &mut |spec| self.values(spec, dtype, device))
+        Mamba::build(&self.config, dtype, device, &mut |spec| self.values(spec, dtype, device))
     }
 
     /// The values of a parameter: on the device already, if they need no conversion.
     fn values(&self, spec: &ParameterSpec, dtype: DType, device: &Device) -> Result<Tensor> {
-        let file = self.file(&spec.stored)?;
-        let view = file.view(self.file_name(&spec.stored, file))?;
-        let rows = spec.rows.as_ref().map_or(0..spec.shape[0], |(_, rows)| rows.clone());
-        let values = match view.dtype == spec.role.dtype(dtype) {
+        let TensorSpec { name, role, .. } = spec.stored;
+        let file = self.file(name)?;
+        let view = file.view(self.file_name(name, file))?;
+        let (rows, expected) = (spec.rows.clone(), role.dtype(dtype));
+        let values = match view.dtype == expected {
             true => view.rows(rows, device)?,
-            false => view.rows(rows, &Device::Cpu)?.cast(spec.role.dtype(dtype))?,
+            false => view.rows(rows, &Device::Cpu)?.cast(expected)?,
         };
         file.release(&view);
         Ok(values)

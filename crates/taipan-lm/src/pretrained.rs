@@ -158,10 +158,10 @@ pub(crate) fn contents<'a>(
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one
 /// tensor.
 fn stored<'a>(model: &'a Mamba) -> Vec<Stored<'a>> {
-    let stored = |slices: &[&'a Parameter]| {
+    let stored = |slices: &[Parameter<'a>]| {
         let mut shape = slices[0].stored_shape.clone();
         shape[0] = slices.iter().map(|slice| slice.stored_shape[0]).sum();
-        let tensors = slices.iter().map(|slice| &slice.tensor).collect();
+        let tensors = slices.iter().map(|slice| slice.tensor).collect();
         Stored { name: slices[0].stored.clone(), shape, tensors }
     };
     model.parameters().chunk_by(|a, b| a.stored == b.stored).map(stored).collect()

@@ -7,7 +7,7 @@ use serde_json::Value;
 use taipan::optim::{Curve, Schedule};
 
 use crate::error::ensure;
-use crate::{Activations, Error, InvalidValue, Parameter, Result};
+use crate::{Activations, Error, InvalidValue, Result};
 
 /// Its name in errors.
 const OWNER: &str = "recipe";
@@ -149,59 +149,11 @@ impl Recipe {
         let only = "when it is resumed, only the length of the schedule and activations may change";
         Err(Error::invalid(OWNER, format!("{why}; {only}")))
     }
-
-    /// Whether a parameter is not trained.
-    pub(crate) fn freezes(&self, parameter: &Parameter) -> bool {
-        self.freeze.iter().any(|pattern| matches_parameter(pattern, parameter))
-    }
-
-    /// An error unless every pattern of `freeze` matches a parameter.
-    pub(crate) fn check_freeze(&self, parameters: &[&Parameter]) -> Result<()> {
-        let names: Vec<_> =
-            parameters.first().into_iter().chain(parameters.last()).map(|p| &*p.name).collect();
-        for pattern in &self.freeze {
-            let matches = parameters.iter().any(|p| matches_parameter(pattern, p));
-            let found = format!("freeze has {pattern:?}, which matches no parameter");
-            ensure!(matches, OWNER, "{found}, expected names like {}", names.join(" or "));
-        }
-        Ok(())
-    }
-}
-
-fn matches_parameter(pattern: &str, parameter: &Parameter) -> bool {
-    matches(pattern, &parameter.stored) || matches(pattern, &parameter.name)
-}
-
-/// Whether `name` matches `pattern`, in which `*` matches anything.
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == name,
-        Some((before, behind)) => name.strip_prefix(before).is_some_and(|rest| {
-            rest.char_indices().any(|(i, _)| matches(behind, &rest[i..])) || matches(behind, "")
-        }),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_whole_names() {
-        for (pattern, name) in [
-            ("a.b", "a.b"),
-            ("*", ""),
-            ("*", "a.b"),
-            ("a*", "a"),
-            ("*b", "a.b"),
-            ("a*c*e", "abcde"),
-        ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("a", "ab"), ("b", "ab"), ("a*c", "ab"), ("*a", "ab"), ("", "a")] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn invalid_values_are_refused_by_name() {

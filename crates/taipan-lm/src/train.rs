@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group, LossScale};
 use taipan::{DType, Device, Tensor, no_grad};
 
@@ -112,12 +113,9 @@ impl Trainer {
             let why = format!("a vocabulary of {size}, expected at most the model's, {known}");
             ensure!(size <= known, name, "{why}");
         }
-        recipe.check_freeze(&model.parameters())?;
         let mut model = model.with_activations(recipe.activations);
-        for parameter in model.parameters_mut() {
-            if recipe.freezes(parameter) {
-                parameter.tensor = parameter.tensor.detached();
-            }
+        for pattern in &recipe.freeze {
+            model.freeze(pattern)?;
         }
         let adamw = optimizer(&model, &recipe)?;
         Ok(Trainer {
@@ -336,8 +334,8 @@ impl Trainer {
 
     /// The model, when training is over. What the recipe froze is tracked again.
     pub fn into_model(mut self) -> Mamba {
-        for parameter in self.model.parameters_mut() {
-            parameter.tensor = parameter.tensor.detached().tracked();
+        for (_, parameter) in self.model.parameters_mut() {
+            *parameter = parameter.detached().tracked();
         }
         self.model
     }
@@ -379,7 +377,7 @@ fn optimizer(model: &Mamba, recipe: &Recipe) -> Result<AdamW> {
     for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
         let decays = parameter.role == Role::Matrix;
         let weight_decay = if decays { recipe.weight_decay } else { 0.0 };
-        trained.push((&parameter.tensor, Group { weight_decay, ..Group::default() }));
+        trained.push((parameter.tensor, Group { weight_decay, ..Group::default() }));
     }
     let (some, freeze) = (!trained.is_empty(), &recipe.freeze);
     ensure!(some, "recipe", "freeze is {freeze:?}, which leaves nothing to train");
@@ -392,8 +390,8 @@ fn optimizer(model: &Mamba, recipe: &Recipe) -> Result<AdamW> {
 
 /// The tensors of a model that are trained.
 fn trained(model: &mut Mamba) -> Vec<&mut Tensor> {
-    let parameters = model.parameters_mut().into_iter().filter(|p| p.is_tracked());
-    parameters.map(|p| &mut p.tensor).collect()
+    let parameters = model.parameters_mut().into_iter().map(|(_, parameter)| parameter);
+    parameters.filter(|parameter| parameter.is_tracked()).collect()
 }
 
 /// How many tokens a batch predicts.

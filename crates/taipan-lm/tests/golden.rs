@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use taipan::check::devices;
+use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::Safetensors;
@@ -89,14 +90,14 @@ fn follow(curve: &Curve, mut model: Mamba, tolerance: f64) {
         Role::Matrix => Group { weight_decay, ..Group::default() },
         Role::Vector | Role::Recurrence => Group::without_decay(),
     };
-    let groups: Vec<_> = model.parameters().iter().map(|p| (&p.tensor, group(p.role))).collect();
+    let groups: Vec<_> = model.parameters().iter().map(|p| (p.tensor, group(p.role))).collect();
     let mut adamw = AdamW::new(options, &groups).unwrap();
     for (i, step) in curve.steps.iter().enumerate() {
         let loss = model.loss(&batch(curve.rows, curve.length, &step.ids)).unwrap();
         close(loss.item().unwrap(), step.loss, tolerance, &format!("loss of step {i}"));
         let grads = loss.backward_from(adamw.loss_scale()).unwrap();
         let mut parameters: Vec<_> =
-            model.parameters_mut().into_iter().map(|p| &mut p.tensor).collect();
+            model.parameters_mut().into_iter().map(|(_, parameter)| parameter).collect();
         adamw.step(step.lr, &mut parameters, &grads).unwrap();
         let norm = adamw.status_blocking().unwrap().norm;
         // A norm is less smooth than a loss; and it is reported in f32.
@@ -219,7 +220,7 @@ fn gradients_are_those_of_transformers() {
         let grads = loss.backward_from(&upstream).unwrap();
         let mut stored = BTreeMap::<_, Vec<f64>>::new();
         for parameter in model.parameters() {
-            let values = read(grads.of(parameter).unwrap()).into_iter().map(|x| x / scale);
+            let values = read(grads.of(&parameter).unwrap()).into_iter().map(|x| x / scale);
             stored.entry(parameter.stored.clone()).or_default().extend(values);
         }
         assert!(stored.keys().eq(golden.norms.keys()), "the names of {what}");

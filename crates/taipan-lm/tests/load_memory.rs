@@ -52,7 +52,7 @@ fn load(directory: &Path, dtype: DType, device: &Device) {
     let model = files.load(dtype, device).unwrap();
     let taken = status("VmHWM").saturating_sub(before);
     let bytes =
-        |parameter: &&taipan_lm::Parameter| (parameter.len() * parameter.dtype().size()) as u64;
+        |parameter: &taipan_lm::Parameter| (parameter.len() * parameter.dtype().size()) as u64;
     let weights: u64 = model.parameters().iter().map(bytes).sum();
     let most = weights + largest + (200 << 20);
     println!("{dtype} on {}: {} MB, weights {} MB", device.name(), taken >> 20, weights >> 20);

@@ -105,7 +105,7 @@ fn recomputed_activations_give_the_same_bits() {
         let gradients = |model: &Mamba| {
             let loss = model.loss(&batch).unwrap();
             let grads = loss.backward().unwrap();
-            let of = |p: &&taipan_lm::Parameter| read(grads.of(p).unwrap());
+            let of = |p: &taipan_lm::Parameter| read(grads.of(p).unwrap());
             (loss.item().unwrap(), model.parameters().iter().map(of).collect::<Vec<_>>())
         };
         assert_eq!(gradients(&kept), gradients(&recomputed), "{dtype} on {}", device.name());
@@ -119,7 +119,7 @@ fn weights_begin_as_in_the_paper() {
     let inner = 128;
     let mut seen = 0;
     for parameter in model.parameters() {
-        let values = read(parameter);
+        let values = read(&parameter);
         let within = |bound: f64| {
             let most = values.iter().fold(0f64, |most, x| most.max(x.abs()));
             assert!((0.8 * bound..=bound).contains(&most), "{}: {most}", parameter.name);
@@ -266,18 +266,18 @@ fn models_begin_alike_everywhere() {
             for (own, double) in model.parameters().into_iter().zip(double.parameters()) {
                 let dtype = own.role.dtype(dtype);
                 assert_eq!(own.dtype(), dtype, "{}", own.name);
-                assert_eq!(read(own), read(&double.cast(dtype).unwrap()), "{}", own.name);
+                assert_eq!(read(&own), read(&double.cast(dtype).unwrap()), "{}", own.name);
             }
         }
     }
     let other = Mamba::new(&config(), DType::F64, 8, &Device::Cpu).unwrap();
-    assert_ne!(read(other.parameters()[0]), read(double.parameters()[0]));
+    assert_ne!(read(&other.parameters()[0]), read(&double.parameters()[0]));
     // No two parameters are alike, which share nothing but their shape.
     let layers: Vec<Vec<f64>> = double
         .parameters()
         .into_iter()
         .filter(|p| p.role == Role::Matrix)
-        .map(|p| read(p))
+        .map(|p| read(&p))
         .collect();
     for (i, one) in layers.iter().enumerate() {
         assert!(layers[..i].iter().all(|other| other[..8] != one[..8]), "matrix {i}");

@@ -1,6 +1,7 @@
 //! A table of tokens that is larger than a GPU's binding.
 
 use taipan::gpu::{Capabilities, Gpu, adapters};
+use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, check};
 use taipan_lm::{Batch, Config, Mamba};
@@ -51,12 +52,12 @@ fn run(config: &Config, device: &Device) -> taipan_lm::Result<Run> {
         seq_start: vec![1, 0, 0, 0],
     };
     let parameters: Vec<(&Tensor, Group)> =
-        model.parameters().into_iter().map(|p| (&p.tensor, Group::default())).collect();
+        model.parameters().into_iter().map(|p| (p.tensor, Group::default())).collect();
     let mut adamw = AdamW::new(AdamWOptions::default(), &parameters)?;
     let loss = model.loss(&batch)?;
     let grads = loss.backward()?;
     let mut parameters: Vec<&mut Tensor> =
-        model.parameters_mut().into_iter().map(|p| &mut p.tensor).collect();
+        model.parameters_mut().into_iter().map(|(_, parameter)| parameter).collect();
     adamw.step(1e-3, &mut parameters, &grads)?;
     let losses = [loss.item()?, model.loss(&batch)?.item()?];
     Ok(Run { logits, losses })

@@ -1,9 +1,20 @@
 //! The one error type.
 
+use std::fmt;
+
 use crate::DType;
 
 /// `std::result::Result` with taipan's [`Error`].
-pub type Result<T> = std::result::Result<T, Error>;
+///
+/// A program may return it from `main`: what is printed is the message.
+///
+/// ```no_run
+/// fn main() -> taipan::Result {
+///     println!("{}", taipan::Device::best()?.describe());
+///     Ok(())
+/// }
+/// ```
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// An error. Every message starts with the operation, then says what was found and what was
 /// expected.
@@ -16,9 +27,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// let bias = Tensor::new(&[1f32; 3], &[3], &Device::Cpu)?;
 /// let error = linear(&x, &w, Some(&bias), Activation::None).unwrap_err();
 /// assert_eq!(error.to_string(), "linear: bias is [3], expected [4]");
+/// assert_eq!(format!("{error:?}"), error.to_string(), "what `main` and `unwrap` print");
 /// # Ok::<(), taipan::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Shapes, dimensions or sizes that do not match.
@@ -81,6 +93,13 @@ pub enum Error {
         /// Why.
         why: String,
     },
+}
+
+/// The message: what Rust prints if `main` returns an error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn place(at: &Option<usize>) -> String {

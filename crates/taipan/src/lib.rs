@@ -64,6 +64,7 @@ mod function;
 pub mod gpu;
 mod grad_mode;
 mod kernel;
+pub mod nn;
 mod ops;
 pub mod optim;
 mod pool;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, roofline};
 use taipan_lm::{Batch, Mamba};
@@ -134,7 +135,7 @@ impl Training {
         let model = Mamba::new(&config, flags.common.dtype.into(), 1, device)?;
         let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
         let parameters: Vec<(&Tensor, Group)> =
-            model.parameters().into_iter().map(|p| (&p.tensor, Group::default())).collect();
+            model.parameters().into_iter().map(|p| (p.tensor, Group::default())).collect();
         let adamw = AdamW::new(options, &parameters)?;
         Ok(Training { model, adamw, batch })
     }
@@ -144,7 +145,7 @@ impl Training {
         let loss = self.model.loss(&self.batch)?;
         let grads = loss.backward_from(&self.adamw.loss_scale().cast(loss.dtype())?)?;
         let mut parameters: Vec<&mut Tensor> =
-            self.model.parameters_mut().into_iter().map(|p| &mut p.tensor).collect();
+            self.model.parameters_mut().into_iter().map(|(_, parameter)| parameter).collect();
         self.adamw.step(1e-4, &mut parameters, &grads)?;
         let loss = loss.item()?;
         self.adamw.status_blocking()?;

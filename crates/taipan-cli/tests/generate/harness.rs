@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use taipan::nn::Module;
 use taipan::{DType, Device};
 use taipan_lm::{Config, Mamba, Preset, Tokenizer};
 
@@ -23,9 +24,9 @@ pub fn model(vocab_size: usize, seed: u64) -> Mamba {
         ..Preset::Tiny.config(vocab_size)
     };
     let mut model = Mamba::new(&config, DType::F32, seed, &Device::Cpu).unwrap();
-    for parameter in model.parameters_mut() {
-        if parameter.name == "lm_head.weight" {
-            parameter.tensor = parameter.tensor.scale(40.0).unwrap().detached();
+    for (name, parameter) in model.parameters_mut() {
+        if name == "lm_head.weight" {
+            *parameter = parameter.scale(40.0).unwrap().detached();
         }
     }
     model

@@ -23,22 +23,22 @@
 
 mod fingerprint;
 mod layer;
-mod matrix;
 mod parameter;
 mod state;
 
 use serde::{Deserialize, Serialize};
+use taipan::nn::{Embedding, Init, Linear, Matrix, Module, RmsNorm, ScanObserver, Visitor};
 use taipan::{
     Activation, Arena, DType, Device, Int8, Tensor, Weight, linear, linear_cross_entropy,
 };
 
-use self::layer::{Layer, Observe, Stream};
-use self::matrix::Matrix;
+use self::layer::{Layer, Stream};
 pub(crate) use self::parameter::ParameterSpec;
-use self::parameter::{Init, ParameterBuilder};
 pub use self::parameter::{Parameter, Role};
+use self::parameter::{ParameterBuilder, Values};
 pub use self::state::State;
 pub(crate) use self::state::select;
+use crate::config::{EMBEDDINGS, HEAD, TensorSpec};
 use crate::error::{Error, Result, ensure};
 use crate::random::parameter_seed;
 use crate::{Batch, Config, IGNORE};
@@ -62,7 +62,7 @@ use crate::{Batch, Config, IGNORE};
 /// assert!((loss.item()? - 10f64.ln()).abs() < 0.1, "it knows nothing yet");
 /// let grads = loss.backward()?;
 /// for parameter in model.parameters() {
-///     assert_eq!(grads.of(parameter)?.shape(), parameter.shape());
+///     assert_eq!(grads.of(&parameter)?.shape(), parameter.shape());
 /// }
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
@@ -70,12 +70,20 @@ use crate::{Batch, Config, IGNORE};
 pub struct Mamba {
     config: Config,
     dtype: DType,
-    embeddings: Matrix, // [v, d]
+    embeddings: Embedding, // [v, d]
     layers: Vec<Layer>,
-    norm_f: Parameter,    // [d]
-    head: Option<Matrix>, // [v, d]; the embeddings if there is none
+    norm_f: RmsNorm,      // of d
+    head: Option<Linear>, // [v, d]; the embeddings if there is none
     activations: Activations,
 }
+
+taipan::module!(Mamba {
+    embeddings as "backbone.embeddings",
+    layers as "backbone.layers",
+    norm_f as "backbone.norm_f",
+    head as "lm_head";
+    config, dtype, activations
+});
 
 /// What the layers save for backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,26 +98,12 @@ pub enum Activations {
     Recomputed,
 }
 
-/// The parameters, by a reference of either kind, in a fixed order.
-macro_rules! parameters {
-    ($doc:literal, $name:ident, $($reference:tt)+) => {
-        #[doc = $doc]
-        pub fn $name($($reference)+ self) -> Vec<$($reference)+ Parameter> {
-            let Mamba { embeddings, layers, norm_f, head, .. } = self;
-            embeddings
-                .$name()
-                .into_iter()
-                .chain(layers.into_iter().flat_map(|layer| layer.$name()))
-                .chain([norm_f])
-                .chain(head.into_iter().flat_map(|head| head.$name()))
-                .collect()
-        }
-    };
-}
-
 impl Mamba {
-    parameters!("Everything that can be trained, always in the same order.", parameters, &);
-    parameters!("The same, to be changed.", parameters_mut, &mut);
+    /// Everything that can be trained, always in the same order: the parameters of the [`Module`],
+    /// and what files and the optimiser need to know of them.
+    pub fn parameters(&self) -> Vec<Parameter<'_>> {
+        Parameter::all(&self.config, self)
+    }
 
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
     /// gives the same model on every device, and one in half precision is that of f32, rounded.
@@ -120,7 +114,7 @@ impl Mamba {
             count += 1;
             Ok(spec.init.values(&spec.stored_shape(), parameter_seed(seed, count))?)
         };
-        Mamba::build(config, &mut ParameterBuilder::new(dtype, device, values))
+        Mamba::build(config, dtype, device, values)
     }
 
     /// A model with the weights that `find` returns for a name in Hugging Face's files and a shape.
@@ -132,50 +126,42 @@ impl Mamba {
         device: &Device,
         mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,
     ) -> Result<Mamba> {
-        let values = &mut |spec: &ParameterSpec| {
-            let ParameterSpec { stored, shape, rows, .. } = spec;
-            let whole = find(stored, shape)?;
+        Mamba::build(config, dtype, device, &mut |spec: &ParameterSpec| {
+            let TensorSpec { name, shape, .. } = spec.stored;
+            let whole = find(name, shape)?;
             let found = whole.shape();
-            ensure!(found == *shape, "model", "{stored} is {found:?}, expected {shape:?}");
-            match rows {
-                Some((_, rows)) => Ok(whole.slice(0, rows.clone())?),
-                None => Ok(whole),
+            ensure!(found == *shape, "model", "{name} is {found:?}, expected {shape:?}");
+            match spec.rows.len() == shape[0] {
+                true => Ok(whole),
+                false => Ok(whole.slice(0, spec.rows.clone())?),
             }
-        };
-        Mamba::build(config, &mut ParameterBuilder::new(dtype, device, values))
+        })
     }
 
     /// A model with the values that a closure gives for each parameter, of any type and on any
     /// device.
-    pub(crate) fn build_from(
+    pub(crate) fn build(
         config: &Config,
         dtype: DType,
         device: &Device,
-        values: &mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
+        values: Values,
     ) -> Result<Mamba> {
-        Mamba::build(config, &mut ParameterBuilder::new(dtype, device, values))
-    }
-
-    fn build(config: &Config, builder: &mut ParameterBuilder) -> Result<Mamba> {
-        let dtype = builder.dtype;
         ensure!(dtype.is_float(), "model", "the dtype is {dtype}, expected a float");
         config.check()?;
-        let (v, d) = (config.vocab_size, config.hidden_size);
-        let table = |builder: &mut ParameterBuilder, name| {
-            builder.whole(name, &[v, d], Role::Matrix, Init::Normal(config.init.initializer_range))
-        };
+        let builder = &mut ParameterBuilder::new(config, dtype, device, values);
+        let range = Init::Normal(config.init.initializer_range);
+        let embeddings = Embedding { weight: Matrix::Float(builder.whole(EMBEDDINGS, range)?) };
+        let layers = (0..config.num_hidden_layers).map(|i| Layer::new(config, i, builder));
+        let layers = layers.collect::<Result<_>>()?;
+        let weight = builder.whole("backbone.norm_f.weight", Init::Ones)?;
+        let head = (!config.tie_word_embeddings).then(|| builder.whole(HEAD, range)).transpose()?;
         Ok(Mamba {
             config: config.clone(),
             dtype,
-            embeddings: table(builder, "backbone.embeddings.weight")?.into(),
-            layers: (0..config.num_hidden_layers)
-                .map(|i| Layer::new(config, i, builder))
-                .collect::<Result<_>>()?,
-            norm_f: builder.whole("backbone.norm_f.weight", &[d], Role::Vector, Init::Ones)?,
-            head: (!config.tie_word_embeddings)
-                .then(|| table(builder, "lm_head.weight"))
-                .transpose()?
-                .map(Matrix::from),
+            embeddings,
+            layers,
+            norm_f: RmsNorm { weight, eps: config.layer_norm_epsilon },
+            head: head.map(|weight| Linear::from_tensors(weight, None)).transpose()?,
             activations: Activations::Saved,
         })
     }
@@ -197,7 +183,7 @@ impl Mamba {
 
     /// Where it is.
     pub fn device(&self) -> &Device {
-        self.norm_f.device()
+        self.norm_f.weight.device()
     }
 
     /// The same model with its matrices in 8 bits, for running it on the CPU: see [`taipan::Int8`]. The
@@ -225,36 +211,55 @@ impl Mamba {
         let layers = self.layers.into_iter().map(|layer| layer.quantized(&mut arena));
         let mut model = Mamba {
             layers: layers.collect::<Result<_>>()?,
-            embeddings: self.embeddings.quantized(&mut arena)?,
+            embeddings: Embedding { weight: self.embeddings.weight.quantized(&mut arena)? },
             head: self.head.map(|head| head.quantized(&mut arena)).transpose()?,
             ..self
         };
         // The memory of the rest is freed only with that of the matrices.
-        for parameter in model.parameters_mut() {
-            parameter.tensor = arena.store(&parameter.tensor)?.tracked();
+        for (_, parameter) in model.parameters_mut() {
+            *parameter = arena.store(parameter)?.tracked();
         }
         Ok(model)
     }
 
     /// Whether its matrices are in 8 bits.
     pub fn is_quantized(&self) -> bool {
-        matches!(self.embeddings, Matrix::Int8(_))
+        self.embeddings.weight.int8().is_some()
     }
 
     /// The tensors that decoding a token reads. Embeddings that are not the head as well are left out:
     /// it reads a row of them.
     pub fn weights(&self) -> Vec<&Tensor> {
-        let head = self.head.as_ref().unwrap_or(&self.embeddings);
-        let layers = self.layers.iter().flat_map(Layer::parameters);
-        let floats = layers.chain([&self.norm_f]).chain(head.parameters());
-        let matrices = self.layers.iter().flat_map(Layer::matrices).chain([head]);
-        let int8 = matrices.filter_map(Matrix::int8).flat_map(Int8::tensors);
-        floats.map(|parameter| &parameter.tensor).chain(int8).collect()
+        let mut all = Vec::new();
+        let see = &mut |_: &str, tensor| all.push(tensor);
+        let mut visitor = Visitor::new(see);
+        self.layers.visit(&mut visitor);
+        self.norm_f.visit(&mut visitor);
+        let head = self.head_matrix();
+        head.visit(&mut visitor);
+        let matrices = self.projections().chain([head]);
+        all.extend(matrices.filter_map(Matrix::int8).flat_map(Int8::tensors));
+        all
     }
 
+    /// The matrices of the layers.
+    fn projections(&self) -> impl Iterator<Item = &Matrix> {
+        let linears = self.layers.iter().flat_map(Layer::projections);
+        linears.flat_map(|linear| linear.blocks().iter().map(|block| &block.weight))
+    }
+
+    /// All matrices.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let layers = self.layers.iter().flat_map(Layer::matrices);
-        layers.chain([&self.embeddings]).chain(&self.head)
+        let head = self.head.as_ref().map(|_| self.head_matrix());
+        self.projections().chain([&self.embeddings.weight]).chain(head)
+    }
+
+    /// The matrix of the head, which may be that of the embeddings.
+    fn head_matrix(&self) -> &Matrix {
+        match &self.head {
+            Some(head) => &head.blocks()[0].weight,
+            None => &self.embeddings.weight,
+        }
     }
 
     /// The mean of `−ln p(target)` over the targets of a batch: `[]`, in f32, or f64 for f64.
@@ -336,7 +341,7 @@ impl Mamba {
     }
 
     /// `−ln p` of the last of two or more tokens, given those before it: `[]`, tracked.
-    pub(crate) fn last_loss(&self, ids: &[u32], observe: Observe) -> Result<Tensor> {
+    pub(crate) fn last_loss(&self, ids: &[u32], observe: ScanObserver) -> Result<Tensor> {
         let (l, device) = (ids.len(), self.device());
         let mut stream = self.embed(&Tensor::new(ids, &[1, l], device)?)?;
         for layer in &self.layers {
@@ -371,16 +376,16 @@ impl Mamba {
 
     fn embed(&self, ids: &Tensor) -> taipan::Result<Stream> {
         let role = if self.config.residual_in_fp32 { Role::Recurrence } else { Role::Matrix };
-        let (hidden, dtype) = (self.embeddings.rows(ids)?, role.dtype(self.dtype));
+        let (hidden, dtype) = (self.embeddings.forward(ids)?, role.dtype(self.dtype));
         let hidden = if self.is_quantized() { hidden.cast(self.dtype)? } else { hidden };
         Ok(Stream { hidden, residual: None, dtype })
     }
 
     fn normed(&self, stream: &Stream) -> taipan::Result<Tensor> {
-        Ok(stream.normed(&self.norm_f, self.config.layer_norm_epsilon)?.0)
+        Ok(stream.normed(&self.norm_f)?.0)
     }
 
     fn head(&self) -> Weight<'_> {
-        self.head.as_ref().unwrap_or(&self.embeddings).weight()
+        self.head_matrix().weight()
     }
 }

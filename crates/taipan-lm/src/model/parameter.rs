@@ -1,10 +1,13 @@
-//! The parameters of a model: their names in files, and their initialisation.
+//! The parameters of a model: what they are to files, the optimiser and half precision.
 
+use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
+use taipan::nn::{Init, Module, stored_name};
 use taipan::{Arena, DType, Device, Tensor};
 
-use crate::Result;
+use crate::config::TensorSpec;
+use crate::{Config, Result};
 
 /// One trained tensor of a model. Where a `&Tensor` is expected, it is one.
 ///
@@ -12,7 +15,7 @@ use crate::Result;
 /// in memory, since their results are used separately. These parameters follow each other, with the
 /// same `stored` name, and are concatenated in the file along the first dimension.
 #[derive(Clone, Debug)]
-pub struct Parameter {
+pub struct Parameter<'a> {
     /// `backbone.layers.0.mixer.in_proj.weight[x]`: the stored name, and which of its slices this
     /// is.
     pub name: String,
@@ -24,15 +27,34 @@ pub struct Parameter {
     /// What it is to the optimiser, and in half precision.
     pub role: Role,
     /// The values.
-    pub tensor: Tensor,
+    pub tensor: &'a Tensor,
 }
 
-impl Deref for Parameter {
+impl Deref for Parameter<'_> {
     type Target = Tensor;
 
     fn deref(&self) -> &Tensor {
-        &self.tensor
+        self.tensor
     }
+}
+
+impl<'a> Parameter<'a> {
+    /// The parameters of a model with this config.
+    pub(super) fn all(config: &Config, model: &'a impl Module) -> Vec<Parameter<'a>> {
+        let specs = specs(config);
+        let parameter = |(name, tensor): (String, &'a Tensor)| {
+            let TensorSpec { name: stored, shape, role } = specs[stored_name(&name)].clone();
+            let mut stored_shape = shape;
+            stored_shape[0] = tensor.shape()[0];
+            Parameter { name, stored, stored_shape, role, tensor }
+        };
+        model.parameters().into_iter().map(parameter).collect()
+    }
+}
+
+/// The tensors of a model's files, by name.
+fn specs(config: &Config) -> HashMap<String, TensorSpec> {
+    config.tensors().into_iter().map(|spec| (spec.name.clone(), spec)).collect()
 }
 
 /// Kinds of parameters.
@@ -57,126 +79,67 @@ impl Role {
     }
 }
 
-/// What a parameter is made from.
+/// A parameter whose values are asked for.
 pub(crate) struct ParameterSpec<'a> {
-    pub(crate) stored: String,
-    /// Of the tensor in the file.
-    pub(crate) shape: &'a [usize],
-    /// The rows of it that this is, and their name; all of them if there is none.
-    pub(crate) rows: Option<(&'static str, Range<usize>)>,
-    pub(crate) role: Role,
+    /// The tensor in the file.
+    pub(crate) stored: &'a TensorSpec,
+    /// The rows of it that this is.
+    pub(crate) rows: Range<usize>,
     pub(super) init: Init,
 }
 
-/// The initialisation of a parameter.
-#[derive(Clone, Copy)]
-pub(super) enum Init {
-    Zeros,
-    Ones,
-    /// Normal, with this standard deviation.
-    Normal(f64),
-    /// Uniform between minus and plus this.
-    Uniform(f64),
-    /// `ln 1, ln 2, … ln n` for each channel.
-    LogArange,
-    /// All of this value.
-    Constant(f64),
-    /// Such that softplus of it is log-uniform between `min` and `max`, and at least `floor`.
-    StepBias {
-        min: f64,
-        max: f64,
-        floor: f64,
-    },
-}
+/// Gives the values of a parameter, in the shape of the slice in the file.
+pub(super) type Values<'a> = &'a mut dyn FnMut(&ParameterSpec) -> Result<Tensor>;
 
 /// Makes parameters, one after the other.
 pub(super) struct ParameterBuilder<'a> {
     pub(super) dtype: DType,
-    pub(super) device: &'a Device,
-    /// Gives the values, in the shape of the slice in the file.
-    pub(super) values: &'a mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
+    device: &'a Device,
+    values: Values<'a>,
+    specs: HashMap<String, TensorSpec>,
     arena: Arena,
 }
 
 impl ParameterSpec<'_> {
     /// The shape of the slice in the file.
     pub(super) fn stored_shape(&self) -> Vec<usize> {
-        let mut shape = self.shape.to_vec();
-        if let Some((_, rows)) = &self.rows {
-            shape[0] = rows.len();
-        }
+        let mut shape = self.stored.shape.clone();
+        shape[0] = self.rows.len();
         shape
     }
 }
 
 impl<'a> ParameterBuilder<'a> {
     pub(super) fn new(
+        config: &Config,
         dtype: DType,
         device: &'a Device,
-        values: &'a mut dyn FnMut(&ParameterSpec) -> Result<Tensor>,
+        values: Values<'a>,
     ) -> ParameterBuilder<'a> {
-        ParameterBuilder { dtype, device, values, arena: Arena::new() }
+        ParameterBuilder { dtype, device, values, specs: specs(config), arena: Arena::new() }
     }
 
     /// A parameter that is all of a stored tensor.
-    pub(super) fn whole(
-        &mut self,
-        stored: impl Into<String>,
-        shape: &[usize],
-        role: Role,
-        init: Init,
-    ) -> Result<Parameter> {
-        self.build(ParameterSpec { stored: stored.into(), shape, rows: None, role, init })
+    pub(super) fn whole(&mut self, stored: &str, init: Init) -> Result<Tensor> {
+        self.build(stored, None, init)
     }
 
-    pub(super) fn build(&mut self, spec: ParameterSpec) -> Result<Parameter> {
-        let (values, stored_shape) = ((self.values)(&spec)?, spec.stored_shape());
-        let ParameterSpec { stored, rows, role, .. } = spec;
+    /// A parameter that is some rows of a stored tensor, or all.
+    pub(super) fn build(
+        &mut self,
+        stored: &str,
+        rows: Option<Range<usize>>,
+        init: Init,
+    ) -> Result<Tensor> {
+        let stored = &self.specs[stored];
+        let rows = rows.unwrap_or(0..stored.shape[0]);
+        let values = (self.values)(&ParameterSpec { stored, rows, init })?;
         // The middle dimension of a depthwise convolution is 1.
-        let values = match stored_shape[..] {
+        let values = match *values.shape() {
             [d, 1, k] => values.reshape(&[d, k])?,
             _ => values,
         };
-        let values = values.cast(role.dtype(self.dtype))?.to(self.device)?;
-        let tensor = self.arena.store(&values)?.tracked();
-        let name = match rows {
-            Some((label, _)) => format!("{stored}[{label}]"),
-            None => stored.clone(),
-        };
-        Ok(Parameter { name, stored, stored_shape, role, tensor })
-    }
-}
-
-impl Init {
-    /// In f64 on the CPU, so that models of every dtype and device start with the same values.
-    pub(super) fn values(self, shape: &[usize], seed: u64) -> taipan::Result<Tensor> {
-        const CPU: Device = Device::Cpu;
-        let constant = |value| Tensor::full(shape, value, DType::F64, &CPU);
-        let uniform = |min: f64, max: f64| {
-            let unit = Tensor::rand(shape, seed, DType::F64, &CPU)?;
-            unit.scale(max - min)?.add(&constant(min)?)
-        };
-        match self {
-            Init::Zeros => constant(0.0),
-            Init::Ones => constant(1.0),
-            Init::Constant(value) => constant(value),
-            Init::Normal(deviation) => {
-                Tensor::randn(shape, seed, DType::F64, &CPU)?.scale(deviation)
-            }
-            Init::Uniform(bound) => uniform(-bound, bound),
-            Init::LogArange => {
-                let states = Tensor::arange(1, shape[1] as i64 + 1, DType::F64, &CPU)?;
-                states.log()?.broadcast_to(shape)
-            }
-            // softplus⁻¹(Δ) = Δ + ln(1 − exp(−Δ))
-            Init::StepBias { min, max, floor } => {
-                let mut step = uniform(min.ln(), max.ln())?.exp()?;
-                if min < floor {
-                    step = step.sub(&constant(floor)?)?.relu()?.add(&constant(floor)?)?;
-                }
-                let rest = constant(1.0)?.sub(&step.scale(-1.0)?.exp()?)?;
-                step.add(&rest.log()?)
-            }
-        }
+        let values = values.cast(stored.role.dtype(self.dtype))?.to(self.device)?;
+        Ok(self.arena.store(&values)?.tracked())
     }
 }

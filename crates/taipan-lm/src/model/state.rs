@@ -1,8 +1,8 @@
 //! What a model remembers.
 
+use taipan::nn::MambaState;
 use taipan::{Tensor, embedding};
 
-use super::layer::LayerState;
 use super::{Mamba, Role};
 use crate::Result;
 use crate::error::ensure;
@@ -14,7 +14,7 @@ use crate::error::ensure;
 /// [`Snapshot`](crate::Snapshot).
 #[derive(Clone, Debug)]
 pub struct State {
-    pub(super) layers: Vec<LayerState>,
+    pub(super) layers: Vec<MambaState>,
     pub(super) position: u64,
 }
 
@@ -44,8 +44,8 @@ impl State {
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     pub fn select(&self, sequences: &[usize]) -> Result<State> {
-        let layer = |layer: &LayerState| {
-            Ok(LayerState {
+        let layer = |layer: &MambaState| {
+            Ok(MambaState {
                 conv_state: select(&layer.conv_state, sequences)?,
                 ssm_state: select(&layer.ssm_state, sequences)?,
             })
@@ -79,7 +79,7 @@ impl State {
         };
         let mut layer = |i: usize| {
             let [conv, ssm] = names(i);
-            Ok(LayerState {
+            Ok(MambaState {
                 conv_state: tensor(&conv, &[batch_size, k - 1, inner], Role::Matrix)?,
                 ssm_state: tensor(&ssm, &[batch_size, inner, n], Role::Recurrence)?,
             })

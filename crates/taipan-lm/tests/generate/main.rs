@@ -10,6 +10,7 @@ mod text;
 
 use std::path::PathBuf;
 
+use taipan::nn::Module;
 use taipan::{DType, Device};
 use taipan_lm::{Config, Generation, Mamba, Preset};
 
@@ -23,9 +24,9 @@ fn model(dtype: DType, seed: u64, device: &Device) -> Mamba {
         ..Preset::Tiny.config(300)
     };
     let mut model = Mamba::new(&config, dtype, seed, device).unwrap();
-    for parameter in model.parameters_mut() {
-        if parameter.name == "lm_head.weight" {
-            parameter.tensor = parameter.tensor.scale(40.0).unwrap().detached();
+    for (name, parameter) in model.parameters_mut() {
+        if name == "lm_head.weight" {
+            *parameter = parameter.scale(40.0).unwrap().detached();
         }
     }
     model

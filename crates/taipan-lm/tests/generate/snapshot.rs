@@ -1,6 +1,7 @@
 //! States in files.
 
 use taipan::check::devices;
+use taipan::nn::Module;
 use taipan::{DType, Device};
 use taipan_lm::{Generation, Sampler, Snapshot};
 
@@ -96,10 +97,10 @@ fn fingerprints_tell_models_apart() {
         assert_eq!(fingerprint(&model(DType::F32, 1, &device)), one);
     }
     let mut changed = model(DType::F32, 1, &Device::Cpu);
-    let last = changed.parameters_mut().pop().unwrap();
-    let mut values = last.tensor.read_blocking::<f32>().unwrap();
+    let (_, last) = changed.parameters_mut().pop().unwrap();
+    let mut values = last.read_blocking::<f32>().unwrap();
     values[7] = f32::from_bits(values[7].to_bits() ^ 1);
-    last.tensor = taipan::Tensor::new(&values, last.tensor.shape(), &Device::Cpu).unwrap();
+    *last = taipan::Tensor::new(&values, last.shape(), &Device::Cpu).unwrap();
     assert_ne!(fingerprint(&changed), one);
 }
 

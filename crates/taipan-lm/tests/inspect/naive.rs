@@ -48,7 +48,7 @@ pub struct Run {
 
 impl Naive {
     pub fn new(model: &Mamba) -> Naive {
-        let values = |p: &taipan_lm::Parameter| (p.name.clone(), crate::read(p));
+        let values = |p: taipan_lm::Parameter| (p.name.clone(), crate::read(&p));
         let parameters = model.parameters().into_iter().map(values).collect();
         Naive { config: model.config().clone(), parameters }
     }

@@ -263,7 +263,7 @@ fn what_does_not_fit_together_is_refused() {
     let recipe = Recipe { freeze: vec!["*.A_log".into(), "*.B".into()], ..run.recipe.clone() };
     assert_eq!(
         with(recipe),
-        "recipe: freeze has \"*.B\", which matches no parameter, expected names like \
+        "freeze: \"*.B\" matches no parameter, expected names like \
          backbone.embeddings.weight or backbone.norm_f.weight"
     );
     let recipe = Recipe { freeze: vec!["*".into()], ..run.recipe.clone() };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::common::letters_without_eos;
 use crate::harness::{Run, TEXT, steps};
+use taipan::nn::Module;
 use taipan::{DType, Tensor};
 use taipan_lm::data::{Dataset, Order, Sources, Split};
 use taipan_lm::{IGNORE, Mamba, Recipe, Tokenizer, Trainer, best_checkpoint};
@@ -14,7 +15,7 @@ fn weights(model: &Mamba) -> Vec<(String, Vec<u32>)> {
         let values = tensor.cast(DType::F32).unwrap().read_blocking::<f32>().unwrap();
         values.into_iter().map(f32::to_bits).collect()
     };
-    model.parameters().into_iter().map(|p| (p.name.clone(), bits(&p.tensor))).collect()
+    model.parameters().into_iter().map(|p| (p.name.clone(), bits(p.tensor))).collect()
 }
 
 #[test]
@@ -168,9 +169,9 @@ fn tokens_that_stand_for_no_bytes_have_no_bits_per_byte() {
 /// A model whose loss is no number.
 fn broken(run: &Run) -> Trainer {
     let mut model = run.model();
-    for parameter in model.parameters_mut() {
-        if parameter.name == "backbone.norm_f.weight" {
-            parameter.tensor = parameter.tensor.detached().scale(f64::NAN).unwrap().tracked();
+    for (name, parameter) in model.parameters_mut() {
+        if name == "backbone.norm_f.weight" {
+            *parameter = parameter.detached().scale(f64::NAN).unwrap().tracked();
         }
     }
     Trainer::new(model, run.data(TEXT), Tokenizer::bytes(), run.recipe.clone()).unwrap()

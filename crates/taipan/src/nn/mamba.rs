@@ -1,0 +1,252 @@
+//! The block of Mamba (Gu & Dao 2023), the paper's figure 3.
+
+use std::ops::Range;
+
+use super::{Init, Initializer, Linear, Matrix, RowBlock};
+use crate::Activation;
+use crate::error::{Error, Result};
+use crate::ops::conv1d::{CausalConv1d, causal_conv1d};
+use crate::ops::scan::{Scan, selective_scan};
+use crate::tensor::{Arena, Tensor};
+
+/// A Mamba block: a selective state-space model between two projections, gated.
+///
+/// ```text
+/// u → in_proj → x, z
+///     x → convolution, silu → x_proj → dt, B, C;  dt → dt_proj → delta
+///     selective scan of x, gated by z → out_proj
+/// ```
+///
+/// Its parameters have the names of published models: `in_proj.weight[x]`, `conv1d.weight`,
+/// `A_log`, `D`, … A layer is `x + block(norm(x))`.
+///
+/// ```
+/// use taipan::nn::{Initializer, MambaBlock, MambaOptions};
+/// use taipan::{DType, Device, Tensor};
+///
+/// let mut init = Initializer::new(1, DType::F32, &Device::Cpu);
+/// let block = MambaBlock::new(&MambaOptions { d_state: 8, ..MambaOptions::new(32) }, &mut init)?;
+/// let x = Tensor::randn(&[2, 10, 32], 1, DType::F32, &Device::Cpu)?;
+/// assert_eq!(block.forward(&x)?.shape(), [2, 10, 32]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MambaBlock {
+    in_proj: Linear,           // [2·inner, d], in two blocks of rows: x, z
+    conv: Tensor,              // [inner, k]
+    conv_bias: Option<Tensor>, // [inner]
+    x_proj: Linear,            // [r + 2n, inner]
+    dt_proj: Linear,           // [inner, r]; its bias is added in the scan
+    a_log: Tensor,             // [inner, n]
+    d: Tensor,                 // [inner]
+    out_proj: Linear,          // [d, inner]
+    sizes: [usize; 3],         // r, n, n: how the result of x_proj is split
+}
+
+crate::module!(MambaBlock {
+    in_proj,
+    conv as "conv1d.weight",
+    conv_bias as "conv1d.bias",
+    x_proj,
+    dt_proj,
+    a_log as "A_log",
+    d as "D",
+    out_proj;
+    sizes
+});
+
+/// The sizes of a [`MambaBlock`], and its initialisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MambaOptions {
+    /// The width of inputs and outputs, `d`.
+    pub d_model: usize,
+    /// The number of channels inside, `inner`; 2·d_model.
+    pub d_inner: usize,
+    /// States per channel, `n`; 16.
+    pub d_state: usize,
+    /// Taps of the convolution, `k`; 4.
+    pub d_conv: usize,
+    /// The rank of the projection to Δ, `r`; d_model/16, rounded up.
+    pub dt_rank: usize,
+    /// Whether `in_proj` and `out_proj` have a bias; no.
+    pub use_bias: bool,
+    /// Whether the convolution has a bias; yes.
+    pub use_conv_bias: bool,
+    /// The initialisation of `dt_proj.weight`; uniform between ±1/√r.
+    pub dt_init: Init,
+    /// The initialisation of Δ's bias; step sizes from 0.001 to 0.1.
+    pub step_init: Init,
+    /// The initialisation of `out_proj.weight`; uniform between ±1/√inner. In a model of several
+    /// layers, 1/√(inner·layers) keeps the variance of the residual stream.
+    pub out_init: Init,
+}
+
+impl MambaOptions {
+    /// The paper's sizes for a width.
+    pub fn new(d_model: usize) -> MambaOptions {
+        let (d_inner, dt_rank) = (d_model.saturating_mul(2), d_model.div_ceil(16));
+        MambaOptions {
+            d_model,
+            d_inner,
+            d_state: 16,
+            d_conv: 4,
+            dt_rank,
+            use_bias: false,
+            use_conv_bias: true,
+            dt_init: Init::fan_in(dt_rank),
+            step_init: Init::StepBias { min: 1e-3, max: 0.1, floor: 1e-4 },
+            out_init: Init::fan_in(d_inner),
+        }
+    }
+}
+
+/// A parameter that [`MambaBlock::build`] asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MambaParameter {
+    /// Its name in files: `in_proj.weight`.
+    pub stored: &'static str,
+    /// The rows of the stored tensor that it is, if not all.
+    pub rows: Option<Range<usize>>,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its initialisation in a new block.
+    pub init: Init,
+    /// `A_log`, `D` and the bias of Δ need more than half precision.
+    pub precision: Precision,
+}
+
+/// Whether half precision is enough for a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// Of the model's type.
+    Model,
+    /// At least f32.
+    Wide,
+}
+
+/// The state of a [`MambaBlock`] after some steps of a sequence.
+#[derive(Clone, Debug)]
+pub struct MambaState {
+    /// `[b, k−1, inner]`: the last inputs of the convolution.
+    pub conv_state: Tensor,
+    /// `[b, inner, n]`, in f32 if the block is of half precision.
+    pub ssm_state: Tensor,
+}
+
+/// Is called with the arguments of a block's scan and its output `[b, l, inner]`, and returns the
+/// output with which the block continues.
+pub type ScanObserver<'a> = &'a mut dyn FnMut(&Scan, Tensor) -> Result<Tensor>;
+
+impl MambaBlock {
+    /// A block with random weights, as the paper's code draws them.
+    pub fn new(options: &MambaOptions, init: &mut Initializer) -> Result<MambaBlock> {
+        MambaBlock::build::<Error>(options, &mut |parameter| match parameter.precision {
+            Precision::Model => init.parameter(&parameter.shape, parameter.init),
+            Precision::Wide => init.wide_parameter(&parameter.shape, parameter.init),
+        })
+    }
+
+    /// A block of the tensors that `make` returns, for example from a file.
+    pub fn build<E: From<Error>>(
+        options: &MambaOptions,
+        make: &mut dyn FnMut(MambaParameter) -> Result<Tensor, E>,
+    ) -> Result<MambaBlock, E> {
+        use Precision::{Model, Wide};
+        let &MambaOptions { d_model: d, d_inner: inner, d_state: n, d_conv: k, .. } = options;
+        let r = options.dt_rank;
+        let mut halves = |stored, rest: &[usize], init| -> Result<[Tensor; 2], E> {
+            let mut half = |rows: Range<usize>| {
+                let shape = [&[rows.len()], rest].concat();
+                make(MambaParameter { stored, rows: Some(rows), shape, init, precision: Model })
+            };
+            Ok([half(0..inner)?, half(inner..2 * inner)?])
+        };
+        let [in_x, in_z] = halves("in_proj.weight", &[d], Init::fan_in(d))?;
+        let biases = options.use_bias.then(|| halves("in_proj.bias", &[], Init::Zeros));
+        let [bias_x, bias_z] = biases.transpose()?.map_or([None, None], |both| both.map(Some));
+        let mut whole = |stored, shape: &[usize], init, precision| {
+            make(MambaParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
+        };
+        let mut bias = |stored, len, init| whole(stored, &[len], init, Model);
+        let conv_bias = options.use_conv_bias.then(|| bias("conv1d.bias", inner, Init::fan_in(k)));
+        let conv_bias = conv_bias.transpose()?;
+        let out_bias =
+            options.use_bias.then(|| bias("out_proj.bias", d, Init::Zeros)).transpose()?;
+        let conv = whole("conv1d.weight", &[inner, k], Init::fan_in(k), Model)?;
+        let x_proj = whole("x_proj.weight", &[r + 2 * n, inner], Init::fan_in(inner), Model)?;
+        let dt_proj = whole("dt_proj.weight", &[inner, r], options.dt_init, Model)?;
+        let dt_bias = whole("dt_proj.bias", &[inner], options.step_init, Wide)?;
+        let block = |label, weight, bias| RowBlock { label, weight: Matrix::Float(weight), bias };
+        Ok(MambaBlock {
+            in_proj: Linear::from_blocks(vec![block("x", in_x, bias_x), block("z", in_z, bias_z)])?,
+            conv,
+            conv_bias,
+            x_proj: Linear::from_tensors(x_proj, None)?,
+            dt_proj: Linear::from_tensors(dt_proj, Some(dt_bias))?,
+            a_log: whole("A_log", &[inner, n], Init::LogArange, Wide)?,
+            d: whole("D", &[inner], Init::Ones, Wide)?,
+            out_proj: Linear::from_tensors(
+                whole("out_proj.weight", &[d, inner], options.out_init, Model)?,
+                out_bias,
+            )?,
+            sizes: [r, n, n],
+        })
+    }
+
+    /// `x`, `[b, l, d]`, to the same shape, from zero states.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(self.forward_from(x, None, None, &mut |_, y| Ok(y))?.0)
+    }
+
+    /// [`forward`](MambaBlock::forward), and the final state.
+    ///
+    /// `seq_start`, `[b, l]`, of type u32, is not 0 where a sequence begins (see [`Scan`]);
+    /// `initial` is the state before the first step, zeros if there is none; `observe` is called
+    /// after the scan.
+    pub fn forward_from(
+        &self,
+        x: &Tensor,
+        seq_start: Option<&Tensor>,
+        initial: Option<&MambaState>,
+        observe: ScanObserver,
+    ) -> Result<(Tensor, MambaState)> {
+        let (u, z) = (self.in_proj.forward_block(0, x)?, self.in_proj.forward_block(1, x)?);
+        let (u, conv_state) = causal_conv1d(&CausalConv1d {
+            bias: self.conv_bias.as_ref(),
+            conv_state: initial.map(|initial| &initial.conv_state),
+            seq_start,
+            activation: Activation::Silu,
+            ..CausalConv1d::new(&u, &self.conv)
+        })?; // [b, l, inner]
+        let selected = self.x_proj.forward(&u)?.split(2, &self.sizes)?; // of [b, l, r + 2n]
+        let [dt, b, c] = &selected[..] else { unreachable!("as many parts as sizes") };
+        let delta = self.dt_proj.product(dt)?; // [b, l, inner]
+        let scan = Scan {
+            d: Some(&self.d),
+            delta_bias: self.dt_proj.bias(),
+            z: Some(&z),
+            initial_state: initial.map(|initial| &initial.ssm_state),
+            seq_start,
+            ..Scan::new(&u, &delta, &self.a_log, b, c)
+        };
+        let (y, ssm_state) = selective_scan(&scan)?;
+        let y = self.out_proj.forward(&observe(&scan, y)?)?;
+        Ok((y, MambaState { conv_state, ssm_state }))
+    }
+
+    /// Its projections, in the order of its parameters.
+    pub fn projections(&self) -> [&Linear; 4] {
+        [&self.in_proj, &self.x_proj, &self.dt_proj, &self.out_proj]
+    }
+
+    /// The same block with its projections in 8 bits, in an arena: it cannot be trained.
+    pub fn quantized(self, arena: &mut Arena) -> Result<MambaBlock> {
+        Ok(MambaBlock {
+            in_proj: self.in_proj.quantized(arena)?,
+            x_proj: self.x_proj.quantized(arena)?,
+            dt_proj: self.dt_proj.quantized(arena)?,
+            out_proj: self.out_proj.quantized(arena)?,
+            ..self
+        })
+    }
+}
