@@ -13,7 +13,7 @@ use crate::config::{EMBEDDINGS, HEAD};
 use crate::error::ensure;
 use crate::model_files::CONFIG;
 use crate::pretrained::TOKENIZER;
-use crate::safetensors::{View, header_bytes, pytorch, write_values};
+use crate::safetensors::{View, header_bytes, pytorch_metadata, write_values};
 use crate::{Config, Error, Layout, ModelFiles, Result, TensorSpec, Tokenizer};
 
 /// What belongs to a tokenizer, or to generation, and is copied as it is.
@@ -144,7 +144,7 @@ impl ModelFiles {
 
     fn write_shard(&self, targets: &[Target], out: &mut Output) -> Result<()> {
         let described = targets.iter().map(|target| (&*target.name, target.dtype, &*target.shape));
-        out.write(&header_bytes(&pytorch(), described))?;
+        out.write(&header_bytes(&pytorch_metadata(), described))?;
         for target in targets {
             let view = self.view(&target.source)?;
             match view.dtype == target.dtype {

@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// An operation on tensors failed.
     #[error(transparent)]
-    Tensor(#[from] taipan::Error),
+    Tensor(taipan::Error),
     /// A hyper-parameter with a value that it cannot have.
     #[error(transparent)]
     Value(#[from] InvalidValue),
@@ -33,6 +33,15 @@ pub enum Error {
         /// What was found and what was expected.
         why: String,
     },
+}
+
+impl From<taipan::Error> for Error {
+    fn from(error: taipan::Error) -> Error {
+        match error {
+            taipan::Error::File { file, why } => Error::Invalid { subject: file, why },
+            other => Error::Tensor(other),
+        }
+    }
 }
 
 impl Error {

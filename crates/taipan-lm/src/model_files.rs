@@ -21,7 +21,7 @@ use crate::config::{EMBEDDINGS, HEAD};
 use crate::error::ensure;
 use crate::filesystem as fs;
 use crate::model::ParameterSpec;
-use crate::safetensors::{Map, Safetensors, View};
+use crate::safetensors::{self, Map, Safetensors, View};
 #[cfg(not(target_family = "wasm"))]
 use crate::torch::TorchFile;
 use crate::{Config, Error, Layout, Mamba, Result, TensorSpec};
@@ -323,7 +323,7 @@ fn shown(name: &str) -> String {
 impl File {
     fn open(path: PathBuf) -> Result<File> {
         let tensors = match path.extension().is_some_and(|extension| extension == "safetensors") {
-            true => Tensors::Safetensors(Safetensors::open(&path)?),
+            true => Tensors::Safetensors(safetensors::open(&path)?),
             #[cfg(not(target_family = "wasm"))]
             false => Tensors::Torch(TorchFile::open(&path)?),
             #[cfg(target_family = "wasm")]
@@ -345,7 +345,9 @@ impl File {
 
     fn spec(&self, name: &str) -> Result<(DType, &[usize])> {
         match &self.tensors {
-            Tensors::Safetensors(file) => file.view(name).map(|view| (view.dtype, view.shape)),
+            Tensors::Safetensors(file) => {
+                file.view(name).map(|view| (view.dtype, view.shape)).map_err(Error::from)
+            }
             #[cfg(not(target_family = "wasm"))]
             Tensors::Torch(file) => file.spec(name),
         }
@@ -353,7 +355,7 @@ impl File {
 
     fn view(&self, name: &str) -> Result<View<'_>> {
         match &self.tensors {
-            Tensors::Safetensors(file) => file.view(name),
+            Tensors::Safetensors(file) => Ok(file.view(name)?),
             #[cfg(not(target_family = "wasm"))]
             Tensors::Torch(file) => file.view(name),
         }

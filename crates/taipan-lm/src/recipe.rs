@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use taipan::optim::{Curve, Schedule};
 
-use crate::error::ensure;
 use crate::{Activations, Error, InvalidValue, Result};
 
 /// Its name in errors.

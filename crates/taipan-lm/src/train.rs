@@ -13,8 +13,9 @@ use crate::checkpoint::{
 use crate::data::{Dataset, Order};
 use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
-use crate::safetensors::Safetensors;
-use crate::{Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer, filesystem};
+use crate::{
+    Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer, filesystem, safetensors,
+};
 
 /// A run: a model, its training data, and the recipe.
 ///
@@ -168,7 +169,7 @@ impl Trainer {
         let tokenizer = Tokenizer::from_file(path.join(TOKENIZER))?;
         let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
         let optimizer = path.join(OPTIMIZER);
-        let file = Safetensors::open(&optimizer)?;
+        let file = safetensors::open(&optimizer)?;
         let tensors = file.names().map(|name| Ok((name.to_owned(), file.view(name)?.tensor()?)));
         let state = tensors.collect::<Result<Vec<(String, Tensor)>>>()?;
         let loaded = trainer.adamw.load_state(&state);

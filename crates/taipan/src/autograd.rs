@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::grad_mode;
 use crate::kernel::{Kernel, run, run_one, run_saving};
+use crate::nn::{Module, unmatched};
 use crate::ops::binary::Binary;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -228,6 +229,45 @@ impl Grads {
             },
         };
         Err(Error::Gradient { op: "grads", why: why.into() })
+    }
+
+    /// The gradient of the parameter of a module that has this name.
+    ///
+    /// ```
+    /// use taipan::nn::{Initializer, Linear};
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let layer = Linear::new(2, 3, &mut Initializer::new(1, DType::F32, &Device::Cpu))?;
+    /// let y = layer.forward(&Tensor::ones(&[4, 2], DType::F32, &Device::Cpu)?)?;
+    /// let grads = y.sum()?.backward()?;
+    /// assert_eq!(grads.named(&layer, "bias")?.read_blocking::<f32>()?, [4.0; 3]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn named(&self, module: &(impl Module + ?Sized), name: &str) -> Result<&Tensor> {
+        let found = module.parameters().into_iter().find(|(found, _)| found == name);
+        let (_, tensor) = found.ok_or_else(|| unmatched("grads", name, module))?;
+        self.of(tensor)
+    }
+
+    /// The same gradients, each changed by `f`, which must not change its shape: scaled, for
+    /// example, or rounded to another type.
+    ///
+    /// ```
+    /// use taipan::{Device, Tensor};
+    ///
+    /// let w = Tensor::new(&[1f32, 2.0], &[2], &Device::Cpu)?.tracked();
+    /// let grads = w.sum()?.backward()?.map(|grad| grad.scale(0.5))?;
+    /// assert_eq!(grads.of(&w)?.read_blocking::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn map(self, mut f: impl FnMut(&Tensor) -> Result<Tensor>) -> Result<Grads> {
+        let changed = |(id, grad): (u64, Tensor)| {
+            let new = f(&grad)?;
+            let (found, expected) = (new.shape(), grad.shape());
+            ensure!("grads", found == expected, "a gradient is {found:?}, expected {expected:?}");
+            Ok((id, new.detached()))
+        };
+        Ok(Grads(self.0.into_iter().map(changed).collect::<Result<_>>()?))
     }
 
     /// Add a gradient of the leaf with this id.

@@ -85,6 +85,14 @@ pub enum Error {
         /// What was found and what was expected.
         why: String,
     },
+    /// A file that cannot be read or written, or is not valid.
+    #[error("{file}: {why}")]
+    File {
+        /// The file, or the tensor in it.
+        file: String,
+        /// What was found and what was expected.
+        why: String,
+    },
     /// A gradient that does not exist.
     #[error("{op}: {why}")]
     Gradient {
@@ -93,6 +101,13 @@ pub enum Error {
         /// Why.
         why: String,
     },
+}
+
+impl Error {
+    /// [`Error::File`].
+    pub(crate) fn file(file: impl fmt::Display, why: impl fmt::Display) -> Error {
+        Error::File { file: file.to_string(), why: why.to_string() }
+    }
 }
 
 /// The message: what Rust prints if `main` returns an error.

@@ -73,6 +73,7 @@ pub mod profile;
 mod recompute;
 mod reduction;
 pub mod roofline;
+pub mod safetensors;
 #[cfg(test)]
 mod shaders;
 mod spec;

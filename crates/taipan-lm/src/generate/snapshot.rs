@@ -148,7 +148,7 @@ impl Snapshot {
             error => error,
         };
         let state = State::load(model, b, number("position", MOST)?, |tensor, shape| {
-            file.tensor(tensor, shape)
+            Ok(file.tensor(tensor, shape)?)
         });
         let logits = file.tensor("logits", &[b, model.config().vocab_size])?;
         let (found, expected) = (logits.dtype(), model.dtype());
@@ -173,7 +173,7 @@ impl Snapshot {
     /// [`parse`](Snapshot::parse) a file.
     #[cfg(not(target_family = "wasm"))]
     pub fn load(path: &std::path::Path, model: &Mamba, fingerprint: &str) -> Result<Snapshot> {
-        let file = Safetensors::open(path)?;
+        let file = crate::safetensors::open(path)?;
         Snapshot::of(&file, &path.display().to_string(), model, fingerprint)
     }
 }

@@ -40,5 +40,6 @@ pub use self::linear::{Embedding, Linear, Matrix, RowBlock};
 pub use self::mamba::{
     MambaBlock, MambaOptions, MambaParameter, MambaState, Precision, ScanObserver,
 };
+pub(crate) use self::module::unmatched;
 pub use self::module::{Module, Visitor, matches, stored_name};
 pub use self::norm::RmsNorm;

@@ -52,6 +52,7 @@ pub(super) const MAX_LOSS_SCALE: f64 = (1 << 24) as f64;
 /// A norm whose square overflows the type of the moments counts as infinite: `v` would become
 /// infinite.
 pub(super) struct Decide {
+    pub(super) op: &'static str,
     pub(super) max_norm: Option<f64>,
     pub(super) beta1: f64,
     pub(super) beta2: f64,
@@ -97,7 +98,7 @@ impl Decide {
             ln_beta2: ln(self.beta2),
         };
         let gpu = |io: GpuIo| io.launch(program(), params, Grid::lines(1, sums.len()));
-        update(("adamw", ""), &[sums], &mut targets, cpu, gpu)
+        update((self.op, ""), &[sums], &mut targets, cpu, gpu)
     }
 
     /// The next loss scale.

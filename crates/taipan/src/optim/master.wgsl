@@ -1,2 +1,2 @@
 // The master copies, beside the moments.
-@group(0) @binding(TENSORS + 3) var<storage, read_write> master: array<f32>;
+@group(0) @binding(TENSORS + MOMENTS + 1) var<storage, read_write> master: array<f32>;

@@ -1,4 +1,4 @@
-//! Training: AdamW, clipping by the global norm, loss scaling, learning rates.
+//! Training: AdamW and SGD, clipping by the global norm, loss scaling, learning rates.
 //!
 //! A step runs on the device from beginning to end and reads nothing back:
 //!
@@ -31,13 +31,17 @@
 
 mod adamw;
 mod decide;
+mod optimizer;
 mod schedule;
+mod sgd;
 mod slab;
 mod square_sums;
 mod update;
 
-pub use self::adamw::{AdamW, AdamWOptions, Group, LossScale, Status};
+pub use self::adamw::{AdamW, AdamWOptions};
+pub use self::optimizer::{Group, LossScale, Optimizer, Options, Status};
 pub use self::schedule::{Curve, Schedule};
+pub use self::sgd::{Momentum, Sgd, SgdOptions};
 
 /// Every program of the optimiser.
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{DType, Device};
 
 use super::update::{Member, has_master};
 
-const OP: &str = "adamw";
+const OP: &str = "optimizer";
 
 /// The most bytes of a tensor of a slab with several members: what every WebGPU device can bind.
 const MAX_BYTES: u64 = 128 << 20;
@@ -20,17 +20,24 @@ const ALIGNMENT: usize = 64;
 /// See [`Member`].
 pub(super) struct Slab {
     pub(super) members: Vec<Member>,
-    /// `m`, `v` and, for parameters in f16 and bf16, their master copies: `[len]` each, of the
+    /// The names of the moments.
+    moments: &'static [&'static str],
+    /// The moments and, for parameters in f16 and bf16, their master copies: `[len]` each, of the
     /// wider type.
     pub(super) state: Vec<Tensor>,
 }
 
 impl Slab {
-    /// The names of the tensors.
-    pub(super) const NAMES: [&str; 3] = ["m", "v", "master"];
+    /// The names of the tensors of `state`.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.moments.iter().copied().chain(["master"])
+    }
 
     /// Zero moments for these parameters, and their master copies.
-    pub(super) fn of_all(parameters: &[&Tensor]) -> Result<Vec<Slab>> {
+    pub(super) fn of_all(
+        parameters: &[&Tensor],
+        moments: &'static [&'static str],
+    ) -> Result<Vec<Slab>> {
         /// The members of a slab, and its length.
         struct Plan {
             dtype: DType,
@@ -59,14 +66,14 @@ impl Slab {
         }
         let new = |Plan { dtype, members, len }: Plan| {
             let zeros = || Tensor::zeros(&[len], dtype.wider(), parameters[0].device());
-            let mut state = vec![zeros()?, zeros()?];
+            let mut state = moments.iter().map(|_| zeros()).collect::<Result<Vec<_>>>()?;
             if has_master(dtype) {
                 let cast =
                     |member: &Member| parameters[member.index].detached().cast(dtype.wider());
                 let masters = members.iter().map(cast).collect::<Result<Vec<_>>>()?;
                 state.push(joined(masters, &members, len)?);
             }
-            Ok(Slab { members, state })
+            Ok(Slab { members, moments, state })
         };
         plans.into_iter().map(new).collect()
     }
@@ -91,12 +98,12 @@ impl Slab {
     /// The same slab with the state that `take` finds by name, of the right shapes.
     pub(super) fn filled(&self, mut take: impl FnMut(&str) -> Option<Tensor>) -> Result<Slab> {
         let mut state = Vec::new();
-        for (own, name) in self.state.iter().zip(Slab::NAMES) {
+        for (own, name) in self.state.iter().zip(self.names()) {
             let find = |member: &Member| take(&format!("{name}.{}", member.index));
             let tensors = self.members.iter().map(find).map(|found| found.expect("it was checked"));
             state.push(joined(tensors.collect(), &self.members, own.len())?);
         }
-        Ok(Slab { members: self.members.clone(), state })
+        Ok(Slab { members: self.members.clone(), moments: self.moments, state })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{DType, Device};
 /// `Σ x²` of each block of every input, one input after the other; the last block of each may be
 /// shorter.
 pub(super) struct SquareSums {
+    op: &'static str,
     block: usize,
     /// f64 on the CPU, where the square of no f32 overflows; f32 on a GPU.
     dtype: DType,
@@ -23,10 +24,11 @@ const CPU_BLOCK: usize = 1024;
 const GPU_BLOCK: usize = 4096;
 
 impl SquareSums {
-    pub(super) fn on(device: &Device) -> SquareSums {
+    /// Of the gradients that the optimiser `op` has on this device.
+    pub(super) fn new(op: &'static str, device: &Device) -> SquareSums {
         match device {
-            Device::Cpu => SquareSums { block: CPU_BLOCK, dtype: DType::F64 },
-            Device::Gpu(_) => SquareSums { block: GPU_BLOCK, dtype: DType::F32 },
+            Device::Cpu => SquareSums { op, block: CPU_BLOCK, dtype: DType::F64 },
+            Device::Gpu(_) => SquareSums { op, block: GPU_BLOCK, dtype: DType::F32 },
         }
     }
 
@@ -37,7 +39,7 @@ impl SquareSums {
 
 impl Kernel for SquareSums {
     fn name(&self) -> &'static str {
-        "adamw"
+        self.op
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {

@@ -1,4 +1,4 @@
-//! AdamW's pass over the parameters.
+//! The pass of an optimiser over the parameters.
 
 use std::ops::Range;
 
@@ -14,18 +14,51 @@ use crate::tensor::Tensor;
 
 use super::decide::plan;
 
-/// With `g` the gradient times the plan's factor, for each element:
-///
-/// ```text
-/// m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²
-/// θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
-/// ```
-///
-/// Written as a difference, because `1 − decay` in f32 would have few digits of a small decay.
-pub(super) struct AdamWUpdate<'a> {
-    pub(super) beta1: f64,
-    pub(super) beta2: f64,
-    pub(super) eps: f64,
+/// The formula of a step, with `g` the gradient times the plan's factor, for each element.
+#[derive(Clone, Copy)]
+pub enum Rule {
+    /// ```text
+    /// m = β₁m + (1−β₁)g      v = β₂v + (1−β₂)g²
+    /// θ = θ − (decay·θ + lr·m̂/(√v̂ + eps))
+    /// ```
+    ///
+    /// Written as a difference, because `1 − decay` in f32 would have few digits of a small decay.
+    AdamW { beta1: f64, beta2: f64, eps: f64 },
+    /// ```text
+    /// g = g + decay·θ      m = momentum·m + g
+    /// θ = θ − lr·(of_moment·m + of_grad·g)
+    /// ```
+    Sgd { momentum: f64, of_moment: f64, of_grad: f64 },
+}
+
+impl Rule {
+    /// The decay rates of the moments that are divided by `1 − βᵗ`.
+    pub(super) fn bias_corrected(self) -> [f64; 2] {
+        match self {
+            Rule::AdamW { beta1, beta2, .. } => [beta1, beta2],
+            Rule::Sgd { .. } => [0.0; 2],
+        }
+    }
+
+    /// The formula's `decay`.
+    pub(super) fn decay(self, lr: f64, weight_decay: f64) -> f64 {
+        match self {
+            Rule::AdamW { .. } => lr * weight_decay,
+            Rule::Sgd { .. } => weight_decay,
+        }
+    }
+
+    fn moments(self) -> usize {
+        match self {
+            Rule::AdamW { .. } => 2,
+            Rule::Sgd { .. } => 1,
+        }
+    }
+}
+
+pub(super) struct Update<'a> {
+    pub(super) op: &'static str,
+    pub(super) rule: Rule,
     /// For each parameter, its type and rates.
     pub(super) dtypes: Vec<DType>,
     pub(super) rates: Vec<GroupRates>,
@@ -46,14 +79,8 @@ pub(super) struct Member {
 #[derive(Clone, Copy)]
 pub(super) struct GroupRates {
     pub(super) lr: f64,
-    /// The learning rate times the weight decay.
+    /// See [`Rule`].
     pub(super) decay: f64,
-}
-
-/// The number of targets of a slab besides its parameters: `m`, `v` and, for f16 and bf16, the
-/// master copies.
-fn state_tensors(parameter: DType) -> usize {
-    if has_master(parameter) { 3 } else { 2 }
 }
 
 /// Whether a parameter of this type is the rounded copy of a master copy.
@@ -61,11 +88,17 @@ pub(super) fn has_master(parameter: DType) -> bool {
     parameter != parameter.wider()
 }
 
-impl AdamWUpdate<'_> {
-    /// Change the targets, which are `m`, `v`, master copies and parameters of each slab, given the
+impl Update<'_> {
+    /// The number of targets of a slab besides its parameters: the moments and, for f16 and bf16,
+    /// the master copies.
+    fn state_tensors(&self, parameter: DType) -> usize {
+        self.rule.moments() + usize::from(has_master(parameter))
+    }
+
+    /// Change the targets, which are moments, master copies and parameters of each slab, given the
     /// plan and the gradients.
     pub(super) fn run(&self, inputs: &[&Tensor], targets: &mut [&mut Tensor]) -> Result<()> {
-        update(("adamw", ""), inputs, targets, |io| self.cpu(io), |io| self.gpu(io))
+        update((self.op, ""), inputs, targets, |io| self.cpu(io), |io| self.gpu(io))
     }
 
     fn cpu(&self, CpuIo { inputs, outputs: targets }: CpuIo) -> Result<()> {
@@ -79,7 +112,7 @@ impl AdamWUpdate<'_> {
             let [Member { index, .. }] = **slab else { unreachable!("one member on the CPU") };
             let (rates, grad) = (&self.rates[index], &grads[index]);
             let dtype = self.dtypes[index];
-            let (own, rest) = left.split_at_mut(state_tensors(dtype) + 1);
+            let (own, rest) = left.split_at_mut(self.state_tensors(dtype) + 1);
             left = rest;
             with_dtype!(dtype, T: Float => {
                 type Wide = <T as Float>::Acc;
@@ -100,7 +133,7 @@ impl AdamWUpdate<'_> {
         let mut left = targets;
         for slab in &self.slabs {
             let dtype = self.dtypes[slab[0].index];
-            let (state, rest) = left.split_at(state_tensors(dtype));
+            let (state, rest) = left.split_at(self.state_tensors(dtype));
             let (parameters, rest) = rest.split_at(slab.len());
             left = rest;
             let update = SlabUpdate { op, gpu, plan, state };
@@ -136,15 +169,13 @@ impl AdamWUpdate<'_> {
         window: Option<Range<usize>>,
     ) -> Result<()> {
         let bind = |view| bind(view, window.as_ref());
-        let mut params = AdamWParams {
-            dims: Dims::default(),
-            blocks: 0,
-            beta1: self.beta1 as f32,
-            gain1: (1.0 - self.beta1) as f32,
-            beta2: self.beta2 as f32,
-            gain2: (1.0 - self.beta2) as f32,
-            eps: self.eps as f32,
-        };
+        let [beta1, gain1, beta2, gain2, eps] = match self.rule {
+            Rule::AdamW { beta1, beta2, eps } => [beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps],
+            Rule::Sgd { momentum, of_moment, of_grad } => [momentum, of_moment, 0.0, of_grad, 0.0],
+        }
+        .map(|x| x as f32);
+        let dims = Dims::default();
+        let mut params = UpdateParams { dims, blocks: 0, beta1, gain1, beta2, gain2, eps };
         let mut elements = 0;
         for (rows, (member, grad, _)) in params.dims.chunks_mut(2).zip(tensors) {
             let GroupRates { lr, decay } = self.rates[member.index];
@@ -159,7 +190,7 @@ impl AdamWUpdate<'_> {
         let parameters = tensors.iter().map(|&(_, _, parameter)| bind(parameter));
         gpu.launch(Launch {
             name: op,
-            program: program(grad.spec.dtype(), parameter.spec.dtype(), tensors.len()),
+            program: program(self.rule, grad.spec.dtype(), parameter.spec.dtype(), tensors.len()),
             params,
             inputs: &[plan.all()].into_iter().chain(grads).collect::<Vec<_>>(),
             outputs: &state.iter().map(bind).chain(parameters).collect::<Vec<_>>(),
@@ -176,7 +207,7 @@ fn bind<'a>(view: &GpuView<'a>, window: Option<&Range<usize>>) -> Binding<'a> {
     }
 }
 
-/// What every launch of a slab has in common; `state` are `m`, `v` and master copies.
+/// What every launch of a slab has in common; `state` are moments and master copies.
 struct SlabUpdate<'a> {
     op: &'static str,
     gpu: &'a Gpu,
@@ -187,25 +218,43 @@ struct SlabUpdate<'a> {
 /// Elements of a parameter that a workgroup updates.
 const BLOCK: usize = 4096;
 
-impl AdamWUpdate<'_> {
+impl Update<'_> {
     fn coefficients<A: Real>(&self, plan: &[f64], rates: &GroupRates) -> Coefficients<A> {
-        Coefficients {
-            factor: A::of(plan[plan::FACTOR]),
-            beta1: A::of(self.beta1),
-            gain1: A::of(1.0 - self.beta1),
-            beta2: A::of(self.beta2),
-            gain2: A::of(1.0 - self.beta2),
-            unbias_root_v: A::of(plan[plan::UNBIAS_ROOT_V]),
-            eps: A::of(self.eps),
-            rate: A::of(rates.lr * plan[plan::UNBIAS_M]),
-            decay: A::of(rates.decay),
+        let factor = A::of(plan[plan::FACTOR]);
+        let decay = A::of(rates.decay);
+        match self.rule {
+            Rule::AdamW { beta1, beta2, eps } => Coefficients::AdamW(AdamWCoefficients {
+                factor,
+                beta1: A::of(beta1),
+                gain1: A::of(1.0 - beta1),
+                beta2: A::of(beta2),
+                gain2: A::of(1.0 - beta2),
+                unbias_root_v: A::of(plan[plan::UNBIAS_ROOT_V]),
+                eps: A::of(eps),
+                rate: A::of(rates.lr * plan[plan::UNBIAS_M]),
+                decay,
+            }),
+            Rule::Sgd { momentum, of_moment, of_grad } => Coefficients::Sgd(SgdCoefficients {
+                factor,
+                momentum: A::of(momentum),
+                of_moment: A::of(of_moment),
+                of_grad: A::of(of_grad),
+                rate: A::of(rates.lr),
+                decay,
+            }),
         }
     }
 }
 
 /// The coefficients of the update, in the type of its arithmetic.
 #[derive(Clone, Copy)]
-struct Coefficients<A> {
+enum Coefficients<A> {
+    AdamW(AdamWCoefficients<A>),
+    Sgd(SgdCoefficients<A>),
+}
+
+#[derive(Clone, Copy)]
+struct AdamWCoefficients<A> {
     factor: A,
     beta1: A,
     gain1: A,
@@ -214,6 +263,16 @@ struct Coefficients<A> {
     unbias_root_v: A,
     eps: A,
     /// The learning rate times `unbias_m`.
+    rate: A,
+    decay: A,
+}
+
+#[derive(Clone, Copy)]
+struct SgdCoefficients<A> {
+    factor: A,
+    momentum: A,
+    of_moment: A,
+    of_grad: A,
     rate: A,
     decay: A,
 }
@@ -228,13 +287,18 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
     grad: &'a [G],
     targets: &'a mut [CpuViewMut],
 ) {
-    let [m, v, master @ .., parameter] = targets else { unreachable!("three targets or four") };
-    let mut masters = master.first_mut().map(|master| master.as_mut_slice().chunks_mut(GRAIN));
-    let moments = m.as_mut_slice().chunks_mut(GRAIN).zip(v.as_mut_slice().chunks_mut(GRAIN));
-    let chunks =
-        parameter.as_mut_slice::<T>().chunks_mut(GRAIN).zip(moments).zip(grad.chunks(GRAIN));
-    tasks.extend(chunks.map(|((parameter, (m, v)), grad)| -> UpdateTask<'a> {
-        let master = masters.as_mut().and_then(|masters| masters.next());
+    let [m, rest @ .., parameter] = targets else { unreachable!("two targets or more") };
+    let mut rest = rest.iter_mut().map(|tensor| tensor.as_mut_slice().chunks_mut(GRAIN));
+    let mut vs = match coefficients {
+        Coefficients::AdamW(_) => rest.next(),
+        Coefficients::Sgd(_) => None,
+    };
+    let mut masters = rest.next();
+    let chunks = parameter.as_mut_slice::<T>().chunks_mut(GRAIN);
+    let chunks = chunks.zip(m.as_mut_slice().chunks_mut(GRAIN)).zip(grad.chunks(GRAIN));
+    tasks.extend(chunks.map(|((parameter, m), grad)| -> UpdateTask<'a> {
+        let v = vs.as_mut().and_then(Iterator::next).unwrap_or_default();
+        let master = masters.as_mut().and_then(Iterator::next);
         Box::new(move || {
             update_chunk(coefficients, grad, ParameterChunk { parameter, m, v, master })
         })
@@ -244,6 +308,7 @@ fn add_tasks<'a, T: Float, G: Float<Acc = T::Acc>>(
 struct ParameterChunk<'a, T: Float> {
     parameter: &'a mut [T],
     m: &'a mut [T::Acc],
+    /// Empty if the rule has no second moment.
     v: &'a mut [T::Acc],
     master: Option<&'a mut [T::Acc]>,
 }
@@ -258,25 +323,28 @@ fn update_chunk<T: Float, G: Float<Acc = T::Acc>>(
     for start in (0..grad.len()).step_by(BLOCK) {
         let at = start..(start + BLOCK).min(grad.len());
         let parameter = &mut chunk.parameter[at.clone()];
-        let (m, v) = (&mut chunk.m[at.clone()], &mut chunk.v[at.clone()]);
+        let m = &mut chunk.m[at.clone()];
         let grad = widened(&grad[at.clone()], &mut wide[..at.len()]);
+        let mut update = |theta: &mut [T::Acc]| match coefficients {
+            Coefficients::AdamW(c) => adamw_block(c, grad, theta, m, &mut chunk.v[at.clone()]),
+            Coefficients::Sgd(c) => sgd_block(c, grad, theta, m),
+        };
         match &mut chunk.master {
             Some(master) => {
-                let theta = &mut master[at];
-                update_block(coefficients, grad, theta, m, v);
+                let theta = &mut master[at.clone()];
+                update(theta);
                 T::narrow(theta, parameter);
             }
             None => {
-                let theta = T::as_acc_mut(parameter).expect("a parameter without master is wide");
-                update_block(coefficients, grad, theta, m, v);
+                update(T::as_acc_mut(parameter).expect("a parameter without master is wide"));
             }
         }
     }
 }
 
 vectorized! {
-    fn update_block<I: Isa, A: Real>(
-        coefficients: Coefficients<A>,
+    fn adamw_block<I: Isa, A: Real>(
+        coefficients: AdamWCoefficients<A>,
         grad: &[A],
         theta: &mut [A],
         m: &mut [A],
@@ -292,8 +360,25 @@ vectorized! {
     }
 }
 
+vectorized! {
+    fn sgd_block<I: Isa, A: Real>(
+        coefficients: SgdCoefficients<A>,
+        grad: &[A],
+        theta: &mut [A],
+        m: &mut [A],
+    ) {
+        for ((theta, m), grad) in theta.iter_mut().zip(m).zip(grad) {
+            let g = coefficients.decay.fma::<I>(*theta, coefficients.factor * *grad);
+            *m = coefficients.momentum.fma::<I>(*m, g);
+            let step = coefficients.of_moment.fma::<I>(*m, coefficients.of_grad * g);
+            *theta = *theta - coefficients.rate * step;
+        }
+    }
+}
+
 params! {
-    struct AdamWParams {
+    // For SGD, `beta1` is the momentum, and `gain1` and `gain2` are of_moment and of_grad.
+    struct UpdateParams {
         dims: Dims,
         blocks: u32,
         beta1: f32,
@@ -304,16 +389,24 @@ params! {
     }
 }
 
-fn program(grad: DType, parameter: DType, tensors: usize) -> Program {
-    let (plan, kernel) = (include_str!("plan.wgsl"), include_str!("update.wgsl"));
-    let block = ("BLOCK", BLOCK as u32);
+fn program(rule: Rule, grad: DType, parameter: DType, tensors: usize) -> Program {
+    let (plan, state) = (include_str!("plan.wgsl"), include_str!("update.wgsl"));
+    let kernel = match rule {
+        Rule::AdamW { .. } => include_str!("adamw.wgsl"),
+        Rule::Sgd { .. } => include_str!("sgd.wgsl"),
+    };
+    let constants = [("BLOCK", BLOCK as u32), ("MOMENTS", rule.moments() as u32)];
     match has_master(parameter) {
-        false => Program::new::<AdamWParams>(&[plan, kernel, TENSORS], &[("Grad", grad)], &[block])
-            .for_each(include_str!("update_wide.wgsl"), tensors),
-        true => Program::new::<AdamWParams>(
-            &[plan, kernel, include_str!("master.wgsl"), TENSORS],
+        false => Program::new::<UpdateParams>(
+            &[plan, state, kernel, TENSORS],
+            &[("Grad", grad)],
+            &constants,
+        )
+        .for_each(include_str!("update_wide.wgsl"), tensors),
+        true => Program::new::<UpdateParams>(
+            &[plan, state, kernel, include_str!("master.wgsl"), TENSORS],
             &[("Grad", grad), ("Elem", parameter)],
-            &[block],
+            &constants,
         )
         .for_each(include_str!("update_master.wgsl"), tensors),
     }
@@ -323,8 +416,14 @@ fn program(grad: DType, parameter: DType, tensors: usize) -> Program {
 #[cfg(test)]
 pub(super) fn programs() -> Vec<Program> {
     use DType::{F16, F32};
-    let of = |(grad, parameter)| {
-        [1, 2, crate::gpu::MAX_TENSORS].map(|tensors| program(grad, parameter, tensors))
+    let of = |(rule, grad, parameter)| {
+        [1, 2, crate::gpu::MAX_TENSORS].map(|tensors| program(rule, grad, parameter, tensors))
     };
-    [(F32, F32), (F16, F16), (F32, F16)].into_iter().flat_map(of).collect()
+    let rules = [
+        Rule::AdamW { beta1: 0.0, beta2: 0.0, eps: 0.0 },
+        Rule::Sgd { momentum: 0.0, of_moment: 0.0, of_grad: 0.0 },
+    ];
+    let types = [(F32, F32), (F16, F16), (F32, F16)];
+    let all = rules.into_iter().flat_map(|rule| types.map(|(grad, own)| (rule, grad, own)));
+    all.flat_map(of).collect()
 }

@@ -1,7 +1,7 @@
 
 // A workgroup updates a block of parameter #, which is its master copy, rounded.
 @group(0) @binding(# + 1) var<storage, read> grad#: array<Grad>;
-@group(0) @binding(TENSORS + # + 4) var<storage, read_write> parameter#: array<Elem>;
+@group(0) @binding(TENSORS + MOMENTS + # + 2) var<storage, read_write> parameter#: array<Elem>;
 
 fn of_tensor#(first: u32, end: u32, local: u32) -> f32 {
     if plan[APPLY] == 1.0 {

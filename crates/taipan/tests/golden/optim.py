@@ -1,9 +1,9 @@
-"""Golden values of AdamW with clipping by the global norm, from PyTorch in float64.
+"""Golden values of AdamW and SGD with clipping by the global norm, from PyTorch in float64.
 
     python3 -m pip install torch
     python3 crates/taipan/tests/golden/optim.py
 
-writes optim.json beside this file; tests/optim/formulas.rs replays it. It was run with torch 2.15.0.
+writes optim.json and sgd.json beside this file; tests/optim/formulas.rs and sgd.rs replay them. It was run with torch 2.15.0.
 
 Three parameters in groups of their own, with and without weight decay and one at half the learning rate, take
 20 steps on random gradients under a warm-up and a cosine. Gradients have sizes from far below to far
@@ -63,3 +63,23 @@ case = {
     "steps": steps,
 }
 (HERE / "optim.json").write_text(json.dumps(case, separators=(",", ":")) + "\n")
+
+sgd = []
+for nesterov in [False, True]:
+    parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in [[3, 4], [5], []]]
+    settings = [{"params": [p], "weight_decay": decay} for p, (_, decay) in zip(parameters, groups)]
+    optimizer = torch.optim.SGD(settings, momentum=0.9, nesterov=nesterov)
+    case = {"nesterov": nesterov, "parameters": [array(p) for p in parameters], "steps": []}
+    for step in range(8):
+        for p in parameters:
+            p.grad = 10 ** (step % 3 - 1) * torch.randn(p.shape)
+        grads = [array(p.grad) for p in parameters]
+        lr = learning_rate(step)
+        for group, (lr_scale, _) in zip(optimizer.param_groups, groups):
+            group["lr"] = lr * lr_scale
+        torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
+        optimizer.step()
+        after = [array(p) for p in parameters]
+        case["steps"].append({"lr": lr, "grads": grads, "parameters": after})
+    sgd.append(case)
+(HERE / "sgd.json").write_text(json.dumps(sgd, separators=(",", ":")) + "\n")

@@ -41,7 +41,7 @@ impl Naive {
     }
 }
 
-fn golden(value: &Value) -> Array {
+pub(super) fn golden(value: &Value) -> Array {
     let list = |value: &Value| value.as_array().unwrap().clone();
     Array {
         shape: list(&value["shape"]).iter().map(|n| n.as_u64().unwrap() as usize).collect(),
@@ -100,7 +100,7 @@ fn adamw_with_clipping_is_that_of_pytorch() -> Result<()> {
 /// How far θ may be from that of f64 after so many steps: in each, θ and the update, of about `lr`,
 /// are rounded in the wide type, after some ten operations on the update. In f16 and bf16 θ is
 /// rounded once more.
-fn tolerance(dtype: DType, steps: usize, lr: f64, theta: f64) -> f64 {
+pub(super) fn tolerance(dtype: DType, steps: usize, lr: f64, theta: f64) -> f64 {
     let wide = if dtype == DType::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
     let taipan::check::Tolerance { value, tiny, .. } = taipan::check::tolerance(dtype);
     let narrow = if matches!(dtype, DType::F16 | DType::BF16) { value } else { 0.0 };

@@ -1,9 +1,10 @@
-//! The optimiser: against PyTorch, and on every device and type against its formulas.
+//! The optimisers: against PyTorch, and on every device and type against its formulas.
 
 mod errors;
 mod formulas;
 mod halves;
 mod norm;
+mod sgd;
 mod state;
 
 use half::f16;
