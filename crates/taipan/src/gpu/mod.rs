@@ -70,8 +70,8 @@ pub(crate) use self::index_errors::INDEX_ERRORS;
 use self::index_errors::IndexErrors;
 pub(crate) use self::map::{Elements, MapParams};
 pub(crate) use self::program::{
-    Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, Grid, LINES, Launch, MATH, MAX_SUM_EXP, Params,
-    Program, SUM, TENSORS, THREEFRY, WORKGROUP, kernel_sizes, params, width,
+    Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, GROUPS, Grid, LINES, Launch, MATH, MAX_SUM_EXP,
+    Params, Program, SUM, TENSORS, THREEFRY, WORKGROUP, kernel_sizes, params, width,
 };
 #[cfg(test)]
 pub(crate) use self::program::{MAX_TENSORS, WIDTHS};

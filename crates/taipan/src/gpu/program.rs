@@ -46,8 +46,13 @@ pub(crate) const MAX_SUM_EXP: &str = include_str!("wgsl/max_sum_exp.wgsl");
 /// The entry point of kernels that define `element(i)` for each `i < p.len`.
 pub(crate) const ELEMENTS: &str = include_str!("wgsl/elements.wgsl");
 
+/// The entry point of kernels that define `group_main(i, local)` for workgroup `i`, of `WIDTH`
+/// invocations.
+pub(crate) const GROUPS: &str = include_str!("wgsl/groups.wgsl");
+
 /// The entry point of kernels that define `line(i, local)` for each `i < p.lines`.
-pub(crate) const LINES: &str = include_str!("wgsl/lines.wgsl");
+pub(crate) const LINES: &str =
+    concat!(include_str!("wgsl/lines.wgsl"), include_str!("wgsl/groups.wgsl"));
 
 /// Invocations of a workgroup that processes one line: `WIDTH`, for short lines and for long ones.
 pub(crate) const WIDTHS: [u32; 2] = [32, 256];

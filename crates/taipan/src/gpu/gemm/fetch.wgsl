@@ -8,11 +8,6 @@ fn left_blocks(ty: u32, kk: u32, lane: u32) -> LeftBlocks {
     return blocks;
 }
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    product(flat(group, groups), local, 0u);
+fn group_main(i: u32, local: u32) {
+    product(i, local, 0u);
 }

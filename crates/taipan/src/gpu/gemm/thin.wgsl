@@ -6,15 +6,9 @@ const ACROSS = WIDTH / SHARE;
 const BN = ACROSS * 4u;
 var<workgroup> partial: array<vec4<f32>, ROWS * WIDTH>;
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
+fn group_main(i: u32, local: u32) {
     let rows = (p.m + ROWS - 1u) / ROWS;
     let columns = (p.n + BN - 1u) / BN;
-    let i = flat(group, groups);
     let entry = i / columns / rows;
     if entry >= p.entries {
         return;

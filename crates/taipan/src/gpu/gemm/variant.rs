@@ -4,7 +4,7 @@ use crate::DType;
 #[cfg(test)]
 use crate::function::Activation;
 use crate::function::Function;
-use crate::gpu::{Program, params};
+use crate::gpu::{GROUPS, Program, params};
 use crate::product::{Layout, Product, Side};
 
 params! {
@@ -154,9 +154,9 @@ impl Variant {
                 (include_str!("thin.wgsl"), &[("ROWS", rows), ("SHARE", share)])
             }
         };
-        let fetch = match self.subgroups {
-            false => include_str!("fetch.wgsl"),
-            true => include_str!("fetch_subgroups.wgsl"),
+        let fetch: &[_] = match self.subgroups {
+            false => &[include_str!("fetch.wgsl"), GROUPS],
+            true => &[include_str!("fetch_subgroups.wgsl")],
         };
         let staged = match self.staged_f16 {
             false => include_str!("staged_f32.wgsl"),
@@ -166,10 +166,10 @@ impl Variant {
             false => (include_str!("left.wgsl"), include_str!("right.wgsl")),
             true => (include_str!("left_vec4.wgsl"), include_str!("right_vec4.wgsl")),
         };
-        let staging: &[_] = match (self.tile, self.vec4) {
-            (Tile::Thin { .. }, _) => &[],
-            (_, false) => &[staged, include_str!("elements.wgsl"), fetch],
-            (_, true) => &[staged, fetch],
+        let (staging, fetch): (&[_], _) = match (self.tile, self.vec4) {
+            (Tile::Thin { .. }, _) => (&[], &[GROUPS][..]),
+            (_, false) => (&[staged, include_str!("elements.wgsl")], fetch),
+            (_, true) => (&[staged], fetch),
         };
         let (second, pre, sums, second_type) = match self.second {
             None => (NONE, 0, 0, None),
@@ -194,7 +194,8 @@ impl Variant {
             ("SUMS", sums),
         ];
         self.function.program::<ProductParams>(
-            &[&[second, include_str!("operands.wgsl"), left, right, kernel], staging].concat(),
+            &[&[second, include_str!("operands.wgsl"), left, right, kernel], staging, fetch]
+                .concat(),
             &types,
             &[&consts[..], sizes].concat(),
         )

@@ -48,13 +48,8 @@ fn add_carry(i: u32, x: f32, is_first: bool) {
     carries[i] = sum;
 }
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let at = work_of(flat(group, groups));
+fn group_main(i: u32, local: u32) {
+    let at = work_of(i);
     if at.unit >= p.end_unit {
         return;
     }
@@ -65,10 +60,7 @@ fn main(
     let own = (at.entry * p.all_segments + at.segment) * (2u * p.n + 2u);
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
-        let number = at.entry * p.chunks + chunk;
-        let seq_starts = u32(prepared[seq_starts_at(number)]);
-        let row = at.entry * p.l + chunk * STEPS;
-        let steps = steps_of(chunk);
+        let here = chunk_of(at, chunk);
         var sizes: array<f32, STEPS>; // 0 behind the end, as dy: such a step changes nothing
         var inputs: array<f32, STEPS>; // u, with Euler's method Δ·u
         var dys: array<f32, STEPS>;
@@ -79,8 +71,8 @@ fn main(
         var ys: array<f32, STEPS>;
         var dd = 0.0;
         for (var t = 0u; t < STEPS; t++) {
-            let i = (row + min(t, steps - 1u)) * p.d + c;
-            let there = exists && t < steps;
+            let i = (here.row + min(t, here.steps - 1u)) * p.d + c;
+            let there = exists && t < here.steps;
             let size = select(0.0, ddelta[i], there);
             let input = select(0.0, f32(u[i]), exists);
             sizes[t] = size;
@@ -98,8 +90,8 @@ fn main(
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, c)];
             let inverse = inverse_of(rate);
-            var rows = load_bc(bc_rows_at(number, j), local);
-            var h = select(0.0, saved[(number * p.n + j) * p.d + c], exists);
+            var rows = load_bc(bc_rows_at(here.number, j), local);
+            var h = select(0.0, saved[(here.number * p.n + j) * p.d + c], exists);
             var decayed: array<f32, STEPS>; // ā·h_{t−1}
             var derivatives: array<f32, STEPS>; // A·∂b_factor/∂A, with zero-order hold
             var a_bars: array<f32, STEPS>;
@@ -121,7 +113,7 @@ fn main(
                     // b_factor is Δ·ā − A·∂b_factor/∂A, which does not cancel.
                     input *= fma(sizes[t], a_bars[t], -derivatives[t]);
                 }
-                h = select(h, 0.0, starts_at(seq_starts, t));
+                h = select(h, 0.0, starts_at(here.seq_starts, t));
                 decayed[t] = a_bars[t] * h;
                 h = fma(input, bc_at(&rows, t), decayed[t]);
                 quad[t % 4u] = dys[t] * h;
@@ -161,7 +153,7 @@ fn main(
                 if t % 4 == 0 {
                     put_terms(u32(t) / 4u, quad, local);
                 }
-                carry = select(carry, 0.0, starts_at(seq_starts, u32(t)));
+                carry = select(carry, 0.0, starts_at(here.seq_starts, u32(t)));
             }
             if exists {
                 carries[(own + j) * p.d + c] = carry;
@@ -169,7 +161,7 @@ fn main(
             }
 
             let team = at.block * (WIDTH / TEAM) + local / TEAM;
-            let place = team * p.partial_chunks + number - p.first_chunk;
+            let place = team * p.partial_chunks + here.number - p.first_chunk;
             write_sums((place * p.n + j) * 2u * STEPS, local);
         }
 
@@ -185,8 +177,8 @@ fn main(
             sizes[t] = select(-m_exp_m1(-size), 1.0, given(PLAIN));
         }
         for (var t = 0u; t < STEPS; t++) {
-            if exists && t < steps {
-                let i = (row + t) * p.d + c;
+            if exists && t < here.steps {
+                let i = (here.row + t) * p.d + c;
                 var whole = by_size[t];
                 if ZERO_ORDER_HOLD == 0u {
                     whole = fma(f32(u[i]), by_input[t], whole);

@@ -23,9 +23,23 @@ fn work_of(group: u32) -> Work {
     return Work(unit, unit / p.segments, segment, group % blocks, first, end);
 }
 
-// The number of steps of a chunk; the last chunk may have fewer.
-fn steps_of(chunk: u32) -> u32 {
-    return min(p.l - chunk * STEPS, STEPS);
+// A chunk of the row of a segment.
+struct Chunk {
+    // Its index, counted over all rows.
+    number: u32,
+    // The first of its rows of [b·l].
+    row: u32,
+    // Its number of steps; the last chunk may have fewer.
+    steps: u32,
+    // A bit for each step at which a sequence starts.
+    seq_starts: u32,
+}
+
+fn chunk_of(at: Work, chunk: u32) -> Chunk {
+    let number = at.entry * p.chunks + chunk;
+    let first = chunk * STEPS;
+    let seq_starts = u32(prepared[seq_starts_at(number)]);
+    return Chunk(number, at.entry * p.l + first, min(p.l - first, STEPS), seq_starts);
 }
 
 fn starts_at(seq_starts: u32, t: u32) -> bool {

@@ -28,13 +28,8 @@ fn state_before(at: Work, channel: u32, chunk: u32, j: u32) -> f32 {
     return saved[((at.entry * p.chunks + chunk) * p.n + j) * p.d + channel];
 }
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let at = work_of(flat(group, groups));
+fn group_main(i: u32, local: u32) {
+    let at = work_of(i);
     if at.unit >= p.end_unit {
         return;
     }
@@ -47,33 +42,30 @@ fn main(
     var total = 0.0;
     var started = 0u;
     for (var chunk = at.first; chunk < at.end; chunk++) {
-        let number = at.entry * p.chunks + chunk;
-        let seq_starts = u32(prepared[seq_starts_at(number)]);
-        let row = at.entry * p.l + chunk * STEPS;
-        let steps = steps_of(chunk);
+        let here = chunk_of(at, chunk);
         var taken: array<Step, STEPS>; // of size 0 behind the end, so that states stay as they are
         var ys: array<f32, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
-            let i = (row + min(t, steps - 1u)) * p.d + channel;
+            let i = (here.row + min(t, here.steps - 1u)) * p.d + channel;
             let x = f32(delta[i]) + bias;
-            let size = select(0.0, select(m_softplus(x), x, given(PLAIN)), t < steps);
+            let size = select(0.0, select(m_softplus(x), x, given(PLAIN)), t < here.steps);
             let input = f32(u[i]);
             taken[t] = step_of(size, input);
             ys[t] = skip * input;
             total += size;
         }
-        started |= seq_starts;
+        started |= here.seq_starts;
 
         for (var j = 0u; j < p.n; j++) {
             let state = state_of(prepared[rate_at(j, channel)]);
-            var rows = load_bc(bc_rows_at(number, j), local);
+            var rows = load_bc(bc_rows_at(here.number, j), local);
             var h = state_before(at, channel, chunk, j);
             if OUTPUT == 1u && chunk == 0u && given(SAVE) && exists {
-                saved[(number * p.n + j) * p.d + channel] = h;
+                saved[(here.number * p.n + j) * p.d + channel] = h;
             }
             for (var t = 0u; t < STEPS; t++) {
                 let step = advance(taken[t], state);
-                h = select(h, 0.0, starts_at(seq_starts, t));
+                h = select(h, 0.0, starts_at(here.seq_starts, t));
                 h = fma(step.x, h, step.y * bc_at(&rows, t));
                 if OUTPUT > 0u {
                     ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
@@ -81,7 +73,7 @@ fn main(
             }
             let saves = chunk + 1u < at.end || (OUTPUT == 0u && chunk + 1u < p.chunks);
             if OUTPUT < 2u && saves && exists {
-                saved[((number + 1u) * p.n + j) * p.d + channel] = h;
+                saved[((here.number + 1u) * p.n + j) * p.d + channel] = h;
             }
             if OUTPUT == 1u && chunk + 1u == p.chunks && exists {
                 final_state[(at.entry * p.d + channel) * p.n + j] = h;
@@ -89,8 +81,8 @@ fn main(
         }
 
         for (var t = 0u; t < STEPS; t++) {
-            if OUTPUT > 0u && t < steps && exists {
-                let i = (row + t) * p.d + channel;
+            if OUTPUT > 0u && t < here.steps && exists {
+                let i = (here.row + t) * p.d + channel;
                 var out = ys[t];
                 if OUTPUT == 1u && given(GATE) {
                     out *= value(f32(z[i]));

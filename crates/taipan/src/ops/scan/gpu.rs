@@ -8,7 +8,8 @@ use crate::DType;
 use crate::error::{Error, Result};
 use crate::function::{Activation, Function};
 use crate::gpu::{
-    Binding, ELEMENTS, Gpu, GpuBuffer, GpuView, Grid, Launch, MATH, Program, Strided, params,
+    Binding, ELEMENTS, GROUPS, Gpu, GpuBuffer, GpuView, Grid, Launch, MATH, Program, Strided,
+    params,
 };
 use crate::kernel::GpuIo;
 use crate::reduction::Reduction;
@@ -112,13 +113,15 @@ impl Pass {
         let source: &[&'static str] = match self {
             Pass::Prepare => &[MATH, prepared, include_str!("prepare.wgsl"), ELEMENTS],
             Pass::SegmentEnds | Pass::Output | Pass::GateGradScan => {
-                &[prepared, channels, rows, include_str!("forward.wgsl")]
+                &[prepared, channels, rows, include_str!("forward.wgsl"), GROUPS]
             }
             Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
             Pass::Upstream => &[prepared, include_str!("upstream.wgsl"), ELEMENTS],
-            Pass::Reverse => &[MATH, prepared, channels, rows, include_str!("reverse.wgsl")],
+            Pass::Reverse => {
+                &[MATH, prepared, channels, rows, include_str!("reverse.wgsl"), GROUPS]
+            }
             Pass::Backward => {
-                &[MATH, prepared, channels, rows, sums, include_str!("backward.wgsl")]
+                &[MATH, prepared, channels, rows, sums, include_str!("backward.wgsl"), GROUPS]
             }
             Pass::SumPartials => &[include_str!("sum_partials.wgsl"), ELEMENTS],
             Pass::GateGrad => &[include_str!("gate_grad.wgsl"), ELEMENTS],

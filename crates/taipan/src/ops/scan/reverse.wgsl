@@ -7,13 +7,8 @@
 @group(0) @binding(3) var<storage, read_write> carries: array<f32>;  // [b, segments, 2·n + 2, d]
 @group(0) @binding(4) var<storage, read_write> sums: array<f32>;     // [b, segments, d]
 
-@compute @workgroup_size(WIDTH)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) local: u32,
-) {
-    let at = work_of(flat(group, groups));
+fn group_main(i: u32, local: u32) {
+    let at = work_of(i);
     if at.unit >= p.end_unit {
         return;
     }
@@ -25,22 +20,19 @@ fn main(
     var started = 0u;
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
-        let number = at.entry * p.chunks + chunk;
-        let seq_starts = u32(prepared[seq_starts_at(number)]);
-        let row = at.entry * p.l + chunk * STEPS;
-        let steps = steps_of(chunk);
+        let here = chunk_of(at, chunk);
         var sizes: array<f32, STEPS>;
         var dys: array<f32, STEPS>;
         for (var t = 0u; t < STEPS; t++) {
-            let i = (row + min(t, steps - 1u)) * p.d + channel;
-            sizes[t] = select(0.0, step_sizes[i], t < steps);
-            dys[t] = select(0.0, dy[i], t < steps);
+            let i = (here.row + min(t, here.steps - 1u)) * p.d + channel;
+            sizes[t] = select(0.0, step_sizes[i], t < here.steps);
+            dys[t] = select(0.0, dy[i], t < here.steps);
             total += sizes[t];
         }
-        started |= seq_starts;
+        started |= here.seq_starts;
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, channel)];
-            var rows = load_bc(bc_rows_at(number, j), local);
+            var rows = load_bc(bc_rows_at(here.number, j), local);
             var carry = 0.0; // ā_{t+1}·g_{t+1}
             if left < at.end {
                 carry = carries[(before + j) * p.d + channel];
@@ -49,7 +41,7 @@ fn main(
             }
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
                 let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
-                carry = select(decay(sizes[t], rate) * g, 0.0, starts_at(seq_starts, u32(t)));
+                carry = select(decay(sizes[t], rate) * g, 0.0, starts_at(here.seq_starts, u32(t)));
             }
             if exists {
                 carries[(before + j) * p.d + channel] = carry;
