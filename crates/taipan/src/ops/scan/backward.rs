@@ -4,8 +4,8 @@ use std::array::from_fn;
 use std::f64::consts::LN_2;
 
 use super::cpu::{
-    Chunk, ChunkBuffer, Group, Inputs, LANES, Lanes, Rates, columns, gather, per_channel, scatter,
-    step_sizes,
+    Channels, Chunk, ChunkBuffer, ChunkInputs, Group, Inputs, LANES, Lanes, columns, gather,
+    scatter, step_sizes,
 };
 use super::discretize::{Discretized, ZERO_ORDER_HOLD, discretize, with_method};
 use super::{CHUNK, OP, Optional, SelectiveScan, Sizes, StepSize};
@@ -163,26 +163,14 @@ fn sum_partials<T: Float>(partials: &[T::Acc], count: usize, out: &mut [T]) {
 }
 
 /// The chunks of a group, from the last to the first.
-fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTask<T>) {
-    let BackwardTask {
-        group,
-        mut du,
-        mut ddelta,
-        mut dz,
-        da_log,
-        dinitial_state,
-        dd,
-        ddelta_bias,
-        db,
-        dc,
-    } = task;
+fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, mut task: BackwardTask<T>) {
+    let group = &task.group;
     let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
     let zeros = [T::Acc::ZERO; LANES];
-    let Rates { rates, inverses } = Rates::new(inputs, &group);
-    let (d, bias) = (per_channel(inputs.d, &group), per_channel(inputs.delta_bias, &group));
+    let channels = Channels::new(inputs, group);
     let first = (group.sequence * sizes.d + group.channels.start) * n;
     let mut sums = Accumulators {
-        carry: gather(&upstream.dfinal_state[first..], &group, n, T::Acc::ZERO),
+        carry: gather(&upstream.dfinal_state[first..], group, n, T::Acc::ZERO),
         da: vec![zeros; blocks * n],
         dd: vec![zeros; blocks],
         ddelta_bias: vec![zeros; blocks],
@@ -190,32 +178,35 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
         dc: vec![zeros; CHUNK * n],
     };
     let [mut u, mut raw, mut size, mut z, mut dy] =
-        [(); 5].map(|()| ChunkBuffer::new(sizes, &group));
+        [(); 5].map(|()| ChunkBuffer::new(sizes, group));
     let mut grads =
-        ChunkGrads { du: ChunkBuffer::new(sizes, &group), ddelta: ChunkBuffer::new(sizes, &group) };
-    let mut dz_buffer = ChunkBuffer::new(sizes, &group);
+        ChunkGrads { du: ChunkBuffer::new(sizes, group), ddelta: ChunkBuffer::new(sizes, group) };
+    let mut dz_buffer = ChunkBuffer::new(sizes, group);
     let [mut b_wide, mut c_wide] = [(); 2].map(|()| vec![T::Acc::ZERO; CHUNK * n]);
     let mut recomputed = Recomputed::new(n);
 
     for chunk in (0..sizes.chunks()).rev() {
         let steps = sizes.chunk(chunk);
-        u.load(inputs.u, sizes, &group, &steps);
-        raw.load(inputs.delta, sizes, &group, &steps);
-        raw.add(&bias);
+        u.load(inputs.u, sizes, group, &steps);
+        raw.load(inputs.delta, sizes, group, &steps);
+        raw.add(&channels.delta_bias);
         size.lanes.copy_from_slice(&raw.lanes);
         step_sizes(inputs.step, &mut size);
-        dy.load(upstream.dout, sizes, &group, &steps);
+        dy.load(upstream.dout, sizes, group, &steps);
         if let Some(gate) = inputs.z {
-            z.load(gate, sizes, &group, &steps);
+            z.load(gate, sizes, group, &steps);
         }
         if let Some(earlier) = chunk.checked_sub(1) {
             for x in [inputs.u, inputs.delta, upstream.dout].into_iter().chain(inputs.z) {
-                inputs.prefetch(x, &group, sizes.chunk(earlier));
+                inputs.prefetch(x, group, sizes.chunk(earlier));
             }
         }
         let b = inputs.rows(inputs.b, group.sequence, &steps);
         let c = inputs.rows(inputs.c, group.sequence, &steps);
         let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
+        let seq_start = inputs.seq_start(group.sequence, &steps);
+        let inputs_of_chunk =
+            ChunkInputs { steps: steps.len(), seq_start, u: &u, size: &size, b, c };
         sums.db.fill(zeros);
         sums.dc.fill(zeros);
         for block in 0..blocks {
@@ -225,18 +216,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
                 let saved = &saved[group.block(block)];
                 state[..saved.len()].copy_from_slice(saved);
             }
-            let chunk = Chunk {
-                steps: steps.len(),
-                seq_start: inputs.seq_start(group.sequence, &steps),
-                block,
-                u: &u,
-                size: &size,
-                rates: &rates[block * n..][..n],
-                inverses: &inverses[block * n..][..n],
-                b,
-                c,
-                d: d[block],
-            };
+            let chunk = inputs_of_chunk.block(block, &channels);
             let method = inputs.method();
             with_method!(method, METHOD => recompute::<_, METHOD>(&chunk, &mut recomputed));
             if inputs.z.is_some() {
@@ -253,23 +233,24 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, task: BackwardTa
         for row in grads.ddelta.lanes.chunks(blocks).take(steps.len()) {
             add(sums.ddelta_bias.as_flattened_mut(), row.as_flattened());
         }
-        grads.du.store(&mut du[steps.clone()]);
-        grads.ddelta.store(&mut ddelta[steps.clone()]);
+        grads.du.store(&mut task.du[steps.clone()]);
+        grads.ddelta.store(&mut task.ddelta[steps.clone()]);
         if inputs.z.is_some() {
-            dz_buffer.store(&mut dz[steps.clone()]);
+            dz_buffer.store(&mut task.dz[steps.clone()]);
         }
-        for (lanes, out) in [(&sums.db, &mut *db), (&sums.dc, &mut *dc)] {
+        for (lanes, out) in [(&sums.db, &mut *task.db), (&sums.dc, &mut *task.dc)] {
             let out = &mut out[steps.start * n..steps.end * n];
             out.iter_mut().zip(lanes).for_each(|(sum, lanes)| *sum = join(*lanes));
         }
     }
-    for (da, rate) in sums.da.as_flattened_mut().iter_mut().zip(rates.as_flattened()) {
+    for (da, rate) in sums.da.as_flattened_mut().iter_mut().zip(channels.rates.as_flattened()) {
         *da *= *rate * T::Acc::of(LN_2);
     }
-    scatter(&sums.da, n, da_log);
-    scatter(&sums.carry, n, dinitial_state);
-    dd.copy_from_slice(&sums.dd.as_flattened()[..dd.len()]);
-    ddelta_bias.copy_from_slice(&sums.ddelta_bias.as_flattened()[..dd.len()]);
+    scatter(&sums.da, n, task.da_log);
+    scatter(&sums.carry, n, task.dinitial_state);
+    for (lanes, out) in [(&sums.dd, task.dd), (&sums.ddelta_bias, task.ddelta_bias)] {
+        out.copy_from_slice(&lanes.as_flattened()[..out.len()]);
+    }
 }
 
 /// The sums over the chunks of a group.

@@ -255,39 +255,70 @@ pub(super) fn scatter<A: Real>(lanes: &[Lanes<A>], n: usize, x: &mut [A]) {
     }
 }
 
-/// The decay rates of the states of a group, `[blocks, n]`.
-pub(super) struct Rates<A> {
-    /// `A·log₂e`: see [`discretize`](super::discretize).
+/// The parameters of a group's channels.
+pub(super) struct Channels<A> {
+    /// `[blocks, n]`: `A·log₂e`, see [`discretize`](super::discretize).
     pub(super) rates: Vec<Lanes<A>>,
-    /// `1/A`, for zero-order hold.
-    pub(super) inverses: Vec<Lanes<A>>,
+    /// `[blocks, n]`: `1/A`, for zero-order hold.
+    inverses: Vec<Lanes<A>>,
+    /// `[blocks]`
+    d: Vec<Lanes<A>>,
+    pub(super) delta_bias: Vec<Lanes<A>>,
 }
 
-impl<A: Real> Rates<A> {
-    pub(super) fn new<T: Float<Acc = A>>(inputs: &Inputs<T>, group: &Group) -> Rates<A> {
+impl<A: Real> Channels<A> {
+    pub(super) fn new<T: Float<Acc = A>>(inputs: &Inputs<T>, group: &Group) -> Channels<A> {
         let n = inputs.sizes.n;
         let a_log = &inputs.a_log[group.channels.start * n..group.channels.end * n];
         let mut rates = gather(a_log, group, n, A::ZERO);
         rates_of(rates.as_flattened_mut());
         let inverses = rates.iter().map(|rates| rates.map(inverse)).collect();
-        Rates { rates, inverses }
+        let (d, delta_bias) = (inputs.d, inputs.delta_bias);
+        Channels {
+            rates,
+            inverses,
+            d: per_channel(d, group),
+            delta_bias: per_channel(delta_bias, group),
+        }
     }
 }
 
-/// What forward and backward read of a chunk of a block.
-pub(super) struct Chunk<'a, A> {
+/// What forward and backward read of a chunk.
+pub(super) struct ChunkInputs<'a, A> {
     /// The number of steps.
     pub(super) steps: usize,
     /// The steps at which a sequence starts.
     pub(super) seq_start: [bool; CHUNK],
-    pub(super) block: usize,
     pub(super) u: &'a ChunkBuffer<A>,
     /// Δ
+    pub(super) size: &'a ChunkBuffer<A>,
+    /// `[steps, n]`
+    pub(super) b: &'a [A],
+    pub(super) c: &'a [A],
+}
+
+impl<'a, A: Real> ChunkInputs<'a, A> {
+    /// The chunk of a block.
+    pub(super) fn block(&self, block: usize, channels: &'a Channels<A>) -> Chunk<'a, A> {
+        let ChunkInputs { steps, seq_start, u, size, b, c } = *self;
+        let Channels { rates, inverses, d, .. } = channels;
+        let n = rates.len() / d.len();
+        let states = block * n..(block + 1) * n;
+        let (rates, inverses) = (&rates[states.clone()], &inverses[states]);
+        Chunk { steps, seq_start, block, u, size, rates, inverses, b, c, d: d[block] }
+    }
+}
+
+/// What forward and backward read of a chunk of a block: see [`ChunkInputs`] and [`Channels`].
+pub(super) struct Chunk<'a, A> {
+    pub(super) steps: usize,
+    pub(super) seq_start: [bool; CHUNK],
+    pub(super) block: usize,
+    pub(super) u: &'a ChunkBuffer<A>,
     pub(super) size: &'a ChunkBuffer<A>,
     /// `[n]`
     pub(super) rates: &'a [Lanes<A>],
     pub(super) inverses: &'a [Lanes<A>],
-    /// `[steps, n]`
     pub(super) b: &'a [A],
     pub(super) c: &'a [A],
     pub(super) d: Lanes<A>,

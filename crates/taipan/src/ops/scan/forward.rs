@@ -3,8 +3,8 @@
 use std::array::from_fn;
 
 use super::cpu::{
-    Chunk, ChunkBuffer, Group, Inputs, LANES, Lanes, Rates, columns, gather, per_channel, scatter,
-    step_sizes,
+    Channels, Chunk, ChunkBuffer, ChunkInputs, Group, Inputs, LANES, Lanes, columns, gather,
+    per_channel, scatter, step_sizes,
 };
 use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rate, with_method};
 use super::{CHUNK, SelectiveScan};
@@ -58,8 +58,7 @@ fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [CpuViewMut]) {
 fn steps<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
     let ForwardTask { group, mut y, final_state, mut saved } = task;
     let (sizes, n, blocks) = (inputs.sizes, inputs.sizes.n, group.blocks());
-    let Rates { rates, inverses } = Rates::new(inputs, &group);
-    let (d, delta_bias) = (per_channel(inputs.d, &group), per_channel(inputs.delta_bias, &group));
+    let channels = Channels::new(inputs, &group);
     let mut states = match inputs.initial_state {
         Some(initial_state) => {
             let first = (group.sequence * sizes.d + group.channels.start) * n;
@@ -82,24 +81,15 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
         for x in [inputs.u, inputs.delta].into_iter().chain(inputs.z) {
             inputs.prefetch(x, &group, sizes.chunk(chunk + 1));
         }
-        size.add(&delta_bias);
+        size.add(&channels.delta_bias);
         step_sizes(inputs.step, &mut size);
         let b = inputs.rows(inputs.b, group.sequence, &steps);
         let c = inputs.rows(inputs.c, group.sequence, &steps);
         let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
+        let seq_start = inputs.seq_start(group.sequence, &steps);
+        let chunk = ChunkInputs { steps: steps.len(), seq_start, u: &u, size: &size, b, c };
         for block in 0..blocks {
-            let chunk = Chunk {
-                steps: steps.len(),
-                seq_start: inputs.seq_start(group.sequence, &steps),
-                block,
-                u: &u,
-                size: &size,
-                rates: &rates[block * n..][..n],
-                inverses: &inverses[block * n..][..n],
-                b,
-                c,
-                d: d[block],
-            };
+            let chunk = chunk.block(block, &channels);
             let states = &mut states[block * n..][..n];
             let method = inputs.method();
             with_method!(method, METHOD => scan_chunk::<_, METHOD>(&chunk, states, &mut out));
