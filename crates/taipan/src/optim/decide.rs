@@ -8,32 +8,45 @@ use crate::kernel::{CpuIo, GpuIo, update};
 use crate::tensor::Tensor;
 use crate::{DType, Device};
 
+/// Declare the indices of named values in a tensor, and the same for the header of a kernel.
+macro_rules! indices {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($name),* }
+        $($(#[$doc])* pub(crate) const $name: usize = Index::$name as usize;)*
+        pub(crate) const LEN: usize = HEADER.len();
+        pub(crate) const HEADER: &[(&str, u32)] = &[$((stringify!($name), $name as u32)),*];
+    };
+}
+
 /// The words of the counters, a `u32` tensor: the history of the optimiser.
 pub(super) mod counters {
-    /// Steps applied.
-    pub(crate) const STEPS: usize = 0;
-    /// Steps skipped.
-    pub(crate) const SKIPPED: usize = 1;
-    /// Steps applied since the loss scale changed.
-    pub(crate) const SINCE: usize = 2;
-    /// The bits of the loss scale as an f32.
-    pub(crate) const SCALE: usize = 3;
-    /// The bits of the last norm as an f32.
-    pub(crate) const NORM: usize = 4;
-    pub(crate) const LEN: usize = 5;
+    indices! {
+        /// Steps applied.
+        STEPS,
+        /// Steps skipped.
+        SKIPPED,
+        /// Steps applied since the loss scale changed.
+        SINCE,
+        /// The bits of the loss scale as an f32.
+        SCALE,
+        /// The bits of the last norm as an f32.
+        NORM,
+    }
 }
 
 /// The values of the plan, f64 on the CPU and f32 on a GPU: how `update` applies a gradient.
 pub(super) mod plan {
-    /// 1 if the step is applied, 0 if it is skipped.
-    pub(crate) const APPLY: usize = 0;
-    /// The factor of gradients: clipping, and the inverse of the loss scale.
-    pub(crate) const FACTOR: usize = 1;
-    /// `1/(1 − β₁ᵗ)`.
-    pub(crate) const UNBIAS_M: usize = 2;
-    /// `1/√(1 − β₂ᵗ)`.
-    pub(crate) const UNBIAS_ROOT_V: usize = 3;
-    pub(crate) const LEN: usize = 4;
+    indices! {
+        /// 1 if the step is applied, 0 if it is skipped.
+        APPLY,
+        /// The factor of gradients: clipping, and the inverse of the loss scale.
+        FACTOR,
+        /// `1/(1 − β₁ᵗ)`.
+        UNBIAS_M,
+        /// `1/√(1 − β₂ᵗ)`.
+        UNBIAS_ROOT_V,
+    }
 }
 
 /// The bounds of the loss scale.
@@ -144,9 +157,9 @@ params! {
 }
 
 pub(super) fn program() -> Program {
-    let (plan, kernel) = (include_str!("plan.wgsl"), include_str!("decide.wgsl"));
-    let source = [MATH, plan, SUM, WORKGROUP, kernel, LINES];
-    Program::new::<DecideParams>(&source, &[], &[("WIDTH", GROUP as u32)])
+    let source = [MATH, SUM, WORKGROUP, include_str!("decide.wgsl"), LINES];
+    let consts = [&[("WIDTH", GROUP as u32)], counters::HEADER, plan::HEADER].concat();
+    Program::new::<DecideParams>(&source, &[], &consts)
 }
 
 /// The counters before the first step, at this loss scale.

@@ -5,13 +5,6 @@
 @group(0) @binding(2) var<storage, read_write> scale: array<f32>;
 @group(0) @binding(3) var<storage, read_write> plan: array<f32>;
 
-// The words of the counters: see decide.rs.
-const STEPS = 0u;
-const SKIPPED = 1u;
-const SINCE = 2u;
-const SCALE = 3u;
-const NORM = 4u;
-
 // Sums that an invocation adds up at a time: sums in two levels have a smaller error.
 const RUN = 32u;
 

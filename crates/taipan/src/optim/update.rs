@@ -390,21 +390,22 @@ params! {
 }
 
 fn program(rule: Rule, grad: DType, parameter: DType, tensors: usize) -> Program {
-    let (plan, state) = (include_str!("plan.wgsl"), include_str!("update.wgsl"));
+    let state = include_str!("update.wgsl");
     let kernel = match rule {
         Rule::AdamW { .. } => include_str!("adamw.wgsl"),
         Rule::Sgd { .. } => include_str!("sgd.wgsl"),
     };
-    let constants = [("BLOCK", BLOCK as u32), ("MOMENTS", rule.moments() as u32)];
+    let own = [("BLOCK", BLOCK as u32), ("MOMENTS", rule.moments() as u32)];
+    let constants = [&own, plan::HEADER].concat();
     match has_master(parameter) {
         false => Program::new::<UpdateParams>(
-            &[plan, state, kernel, TENSORS],
+            &[state, kernel, TENSORS],
             &[("Grad", grad)],
             &constants,
         )
         .for_each(include_str!("update_wide.wgsl"), tensors),
         true => Program::new::<UpdateParams>(
-            &[plan, state, kernel, include_str!("master.wgsl"), TENSORS],
+            &[state, kernel, include_str!("master.wgsl"), TENSORS],
             &[("Grad", grad), ("Elem", parameter)],
             &constants,
         )

@@ -1,20 +1,18 @@
 // y = φ(pre): an invocation computes p.steps results of a channel and, after the last, the next
-// conv_state. Neighbouring invocations have neighbouring channels.
+// conv_state.
 @group(0) @binding(5) var<storage, read_write> y: array<Elem>; // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> next: array<Elem>; // [b, k − 1, d]
 
 fn element(i: u32) {
-    let c = i % p.d;
-    let block = i / p.d % p.blocks;
-    let b = i / p.d / p.blocks;
-    let first = block * p.steps;
-    let end = min(first + p.steps, p.l);
+    let work = work_of(i);
+    let b = work.b;
+    let c = work.c;
     var seen = 0u;
-    for (var t = first; t < end; t++) {
+    for (var t = work.first; t < work.end; t++) {
         seen = step(b, t, seen);
         y[(b * p.l + t) * p.d + c] = Elem(value(sum_at(b, t, c, seen)));
     }
-    if block + 1u < p.blocks {
+    if work.end < p.l {
         return;
     }
     let before = p.k - 1u;

@@ -7,6 +7,20 @@
 @group(0) @binding(3) var<storage, read> conv_state: array<Elem>; // [b, k − 1, d], if p.conv_state
 @group(0) @binding(4) var<storage, read> seq_start: array<u32>; // [b, l], if p.seq_start
 
+// The results of an invocation: those of channel c of row b from `first` to `end`. Neighbouring
+// invocations have neighbouring channels.
+struct Work {
+    b: u32,
+    c: u32,
+    first: u32,
+    end: u32,
+}
+
+fn work_of(i: u32) -> Work {
+    let first = i / p.d % p.blocks * p.steps;
+    return Work(i / p.d / p.blocks, i % p.d, first, min(first + p.steps, p.l));
+}
+
 // Input i, which must exist.
 fn input(b: u32, i: u32, c: u32) -> f32 {
     let before = p.k - 1u;

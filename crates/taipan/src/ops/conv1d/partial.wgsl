@@ -1,22 +1,20 @@
 // g = dy ⊙ φ'(pre) for p.steps results of a channel per invocation, and the partial sums of dweight
-// and dbias over these. Neighbouring invocations have neighbouring channels.
+// and dbias over these.
 @group(0) @binding(5) var<storage, read> dy: array<Elem>; // [b, l, d]
 @group(0) @binding(6) var<storage, read_write> g: array<f32>; // [b, l, d]
 // [b·blocks, d, k] and, from p.dbias on, [b·blocks, d]
 @group(0) @binding(7) var<storage, read_write> partial: array<f32>;
 
 fn element(i: u32) {
-    let c = i % p.d;
-    let block = i / p.d % p.blocks;
-    let b = i / p.d / p.blocks;
-    let first = block * p.steps;
-    let end = min(first + p.steps, p.l);
-    let seen_first = step(b, first, 0u);
+    let work = work_of(i);
+    let b = work.b;
+    let c = work.c;
+    let seen_first = step(b, work.first, 0u);
     var seen = seen_first;
     var sum = 0.0;
-    for (var t = first; t < end; t++) {
+    for (var t = work.first; t < work.end; t++) {
         let at = (b * p.l + t) * p.d + c;
-        if t > first {
+        if t > work.first {
             seen = step(b, t, seen);
         }
         let here = gradient_at(sum_at(b, t, c, seen), f32(dy[at]));
@@ -27,8 +25,8 @@ fn element(i: u32) {
     for (var j = 0u; j < p.k; j++) {
         sum = 0.0;
         seen = seen_first;
-        for (var t = first; t < end; t++) {
-            if t > first {
+        for (var t = work.first; t < work.end; t++) {
+            if t > work.first {
                 seen = step(b, t, seen);
             }
             if j + seen >= p.k {
