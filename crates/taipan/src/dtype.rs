@@ -330,6 +330,16 @@ fn f32_of_i64(value: i64) -> f32 {
     odd_neighbour(nearest, (nearest as i128).abs().cmp(&(value as i128).abs()))
 }
 
+#[inline]
+fn nearest_f16(value: f32) -> f16 {
+    f16::from_bits(f16::bits_from_f32(value))
+}
+
+#[inline]
+fn nearest_bf16(value: f32) -> bf16 {
+    bf16::from_bits(bf16::bits_from_f32(value))
+}
+
 macro_rules! element {
     ($t:ty, $dtype:ident, $from:expr, $from_int:expr, $to:expr) => {
         impl sealed::Sealed for $t {}
@@ -350,18 +360,12 @@ macro_rules! element {
         }
     };
 }
-element!(
-    f16,
-    F16,
-    |v| f16::from_bits(f16::bits_from_f32(f32_of_f64(v))),
-    |v| f16::from_bits(f16::bits_from_f32(f32_of_i64(v))),
-    f16::to_f64
-);
+element!(f16, F16, |v| nearest_f16(f32_of_f64(v)), |v| nearest_f16(f32_of_i64(v)), f16::to_f64);
 element!(
     bf16,
     BF16,
-    |v| bf16::from_bits(bf16::bits_from_f32(f32_of_f64(v))),
-    |v| bf16::from_bits(bf16::bits_from_f32(f32_of_i64(v))),
+    |v| nearest_bf16(f32_of_f64(v)),
+    |v| nearest_bf16(f32_of_i64(v)),
     bf16::to_f64
 );
 element!(f32, F32, |v| v as f32, |v| v as f32, |v: f32| v as f64);
