@@ -8,9 +8,10 @@ use taipan::{
     selective_scan,
 };
 
-/// The cases of a file.
-fn cases(text: &str) -> Vec<Value> {
-    serde_json::from_str(text).unwrap()
+/// The `N` cases of a file.
+fn cases<const N: usize>(text: &str) -> [Value; N] {
+    let cases: Vec<Value> = serde_json::from_str(text).unwrap();
+    cases.try_into().unwrap_or_else(|cases: Vec<_>| panic!("{} cases", cases.len()))
 }
 
 /// An array of a case.
@@ -71,6 +72,16 @@ fn function(name: &str) -> fn(&Tensor) -> Result<Tensor> {
     }
 }
 
+/// Expect the result `y` of a case and, given its `dy`, the gradients of inputs by their names.
+fn expect_with_grads(case: &Value, y: &Tensor, inputs: &[(&str, &Tensor)]) -> Result<()> {
+    expect(case, "y", y);
+    let grads = y.backward_from(&leaf(case, "dy").detached())?;
+    for (name, x) in inputs {
+        expect(case, &format!("d{name}"), grads.of(x)?);
+    }
+    Ok(())
+}
+
 /// An input of a case.
 fn leaf(case: &Value, name: &str) -> Tensor {
     tensor(&golden(case, name), DType::F64, &Device::Cpu).tracked()
@@ -78,9 +89,7 @@ fn leaf(case: &Value, name: &str) -> Tensor {
 
 #[test]
 fn functions_and_derivatives() -> Result<()> {
-    let cases = cases(include_str!("golden/activations.json"));
-    assert_eq!(cases.len(), 13);
-    for case in &cases {
+    for case in &cases::<13>(include_str!("golden/activations.json")) {
         let x = leaf(case, "x");
         let y = function(case["name"].as_str().unwrap())(&x)?;
         expect(case, "y", &y);
@@ -92,40 +101,27 @@ fn functions_and_derivatives() -> Result<()> {
 
 #[test]
 fn linear_and_its_gradients() -> Result<()> {
-    let cases = cases(include_str!("golden/linear.json"));
-    assert_eq!(cases.len(), 7 * 3);
-    for case in &cases {
+    for case in &cases::<{ 7 * 3 }>(include_str!("golden/linear.json")) {
         let [x, w, bias] = ["x", "w", "bias"].map(|name| leaf(case, name));
         let activation = activation(case["name"].as_str().unwrap());
-        let dy = leaf(case, "dy").detached();
-
         let y = linear(&x, &w, Some(&bias), activation)?;
-        expect(case, "y", &y);
-        let grads = y.backward_from(&dy)?;
-        expect(case, "dx", grads.of(&x)?);
-        expect(case, "dw", grads.of(&w)?);
-        expect(case, "dbias", grads.of(&bias)?);
+        expect_with_grads(case, &y, &[("x", &x), ("w", &w), ("bias", &bias)])?;
 
         let nk = w.detached().transpose(w.rank() - 2, w.rank() - 1)?.tracked();
         let y = linear(&x, Weight::nk(&nk), Some(&bias), activation)?;
-        expect(case, "y", &y);
-        let grads = y.backward_from(&dy)?;
-        expect(case, "dx", grads.of(&x)?);
+        expect_with_grads(case, &y, &[("x", &x), ("bias", &bias)])?;
+        let grads = y.backward_from(&leaf(case, "dy").detached())?;
         expect(case, "dw", &grads.of(&nk)?.transpose(w.rank() - 2, w.rank() - 1)?);
-        expect(case, "dbias", grads.of(&bias)?);
     }
     Ok(())
 }
 
 #[test]
 fn softmax_and_its_gradient() -> Result<()> {
-    let cases = cases(include_str!("golden/softmax.json"));
-    assert_eq!(cases.len(), 6);
-    for case in &cases {
+    for case in &cases::<6>(include_str!("golden/softmax.json")) {
         let x = leaf(case, "x");
         let y = x.softmax(case["dim"].as_u64().unwrap() as usize)?;
-        expect(case, "y", &y);
-        expect(case, "dx", y.backward_from(&leaf(case, "dy").detached())?.of(&x)?);
+        expect_with_grads(case, &y, &[("x", &x)])?;
     }
     Ok(())
 }
@@ -138,9 +134,7 @@ fn optional(case: &Value, name: &str) -> Option<Tensor> {
 /// Euler's method by transformers, zero-order hold by a recurrence in PyTorch.
 #[test]
 fn selective_scan_and_its_gradients() -> Result<()> {
-    let cases = cases(include_str!("golden/scan.json"));
-    assert_eq!(cases.len(), 11);
-    for case in &cases {
+    for case in &cases::<11>(include_str!("golden/scan.json")) {
         let [u, delta, a_log, b, c] = ["u", "delta", "A_log", "B", "C"].map(|x| leaf(case, x));
         let names = ["D", "delta_bias", "z", "h0"];
         let [d, delta_bias, z, state] = names.map(|name| optional(case, name));
@@ -186,29 +180,20 @@ fn indices(case: &Value, name: &str) -> Tensor {
 
 #[test]
 fn causal_convolution_and_its_gradients() -> Result<()> {
-    let cases = cases(include_str!("golden/conv.json"));
-    assert_eq!(cases.len(), 5);
-    for case in &cases {
+    for case in &cases::<5>(include_str!("golden/conv.json")) {
         let (x, w, bias) = (leaf(case, "x"), leaf(case, "w"), optional(case, "bias"));
         let activation = if case["silu"] == true { Activation::Silu } else { Activation::None };
         let conv = CausalConv1d { bias: bias.as_ref(), activation, ..CausalConv1d::new(&x, &w) };
         let (y, _) = causal_conv1d(&conv)?;
-        expect(case, "y", &y);
-        let grads = y.backward_from(&leaf(case, "dy").detached())?;
-        expect(case, "dx", grads.of(&x)?);
-        expect(case, "dw", grads.of(&w)?);
-        if let Some(bias) = &bias {
-            expect(case, "dbias", grads.of(bias)?);
-        }
+        let inputs = [("x", &x), ("w", &w)].into_iter().chain(bias.as_ref().map(|b| ("bias", b)));
+        expect_with_grads(case, &y, &inputs.collect::<Vec<_>>())?;
     }
     Ok(())
 }
 
 #[test]
 fn rms_norm_and_its_gradients() -> Result<()> {
-    let cases = cases(include_str!("golden/rms_norm.json"));
-    assert_eq!(cases.len(), 4);
-    for case in &cases {
+    for case in &cases::<4>(include_str!("golden/rms_norm.json")) {
         let (x, w, eps) = (leaf(case, "x"), leaf(case, "w"), case["eps"].as_f64().unwrap());
         let dy = leaf(case, "dy").detached();
         let grads = match optional(case, "residual") {
@@ -236,9 +221,7 @@ fn rms_norm_and_its_gradients() -> Result<()> {
 
 #[test]
 fn cross_entropy_and_its_gradient() -> Result<()> {
-    let cases = cases(include_str!("golden/cross_entropy.json"));
-    assert_eq!(cases.len(), 4);
-    for case in &cases {
+    for case in &cases::<4>(include_str!("golden/cross_entropy.json")) {
         let (logits, targets) = (leaf(case, "logits"), indices(case, "targets"));
         let ignore = case["ignore"].as_i64().unwrap();
         let loss =
@@ -252,14 +235,10 @@ fn cross_entropy_and_its_gradient() -> Result<()> {
 
 #[test]
 fn embedding_and_its_gradient() -> Result<()> {
-    let cases = cases(include_str!("golden/embedding.json"));
-    assert_eq!(cases.len(), 2);
-    for case in &cases {
+    for case in &cases::<2>(include_str!("golden/embedding.json")) {
         let table = leaf(case, "table");
         let y = embedding(&table, &indices(case, "ids"))?;
-        expect(case, "y", &y);
-        let grads = y.backward_from(&leaf(case, "dy").detached())?;
-        expect(case, "dtable", grads.of(&table)?);
+        expect_with_grads(case, &y, &[("table", &table)])?;
     }
     Ok(())
 }
@@ -268,8 +247,7 @@ fn embedding_and_its_gradient() -> Result<()> {
 /// the gradients of its input and of every weight.
 #[test]
 fn a_mamba_mixer_and_its_gradients() -> Result<()> {
-    let cases = cases(include_str!("golden/mixer.json"));
-    let [case] = &cases[..] else { panic!("{} cases", cases.len()) };
+    let [case] = &cases(include_str!("golden/mixer.json"));
     let x = leaf(case, "x");
     let names = [
         "in_proj.weight",
@@ -305,11 +283,6 @@ fn a_mamba_mixer_and_its_gradients() -> Result<()> {
         ..Scan::new(&u, &delta, a_log, &b, &c)
     })?;
     let y = linear(&y, out_proj)?;
-    expect(case, "y", &y);
-    let grads = y.backward_from(&leaf(case, "dy").detached())?;
-    expect(case, "dx", grads.of(&x)?);
-    for (name, weight) in names.iter().zip(&weights) {
-        expect(case, &format!("d{name}"), grads.of(weight)?);
-    }
-    Ok(())
+    let inputs: Vec<_> = [("x", &x)].into_iter().chain(names.into_iter().zip(&weights)).collect();
+    expect_with_grads(case, &y, &inputs)
 }

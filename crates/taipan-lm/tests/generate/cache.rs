@@ -1,6 +1,6 @@
 //! States of prompts on disk.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use taipan::{DType, Device};
@@ -32,6 +32,14 @@ fn ask(model: &Mamba, cache: Option<&PromptCache>, ids: &[u32]) -> (usize, Vec<u
     (cached, steps(&mut generation, 10).concat(), logits)
 }
 
+/// A model, and an empty cache for it with room for everything, in this directory.
+fn model_with_cache(name: &str) -> (Mamba, PromptCache, PathBuf) {
+    let model = model(DType::F32, 1, &Device::Cpu);
+    let directory = directory(name);
+    let cache = PromptCache::open(&directory, 1 << 30, &fingerprint(&model)).unwrap();
+    (model, cache, directory)
+}
+
 fn files(directory: &Path) -> Vec<String> {
     let names = std::fs::read_dir(directory).unwrap();
     names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -39,9 +47,7 @@ fn files(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_prompt_asked_again_is_not_processed_again_and_gives_the_same_bits() {
-    let model = model(DType::F32, 1, &Device::Cpu);
-    let directory = directory("again");
-    let cache = PromptCache::open(&directory, 1 << 30, &fingerprint(&model)).unwrap();
+    let (model, cache, directory) = model_with_cache("again");
     let ids = prompt(1000);
     let [whole, first, again] =
         [None, Some(&cache), Some(&cache)].map(|cache| ask(&model, cache, &ids));
@@ -77,9 +83,8 @@ fn models_do_not_share_states() {
 
 #[test]
 fn what_was_not_used_for_longest_is_removed() {
-    let model = model(DType::F32, 1, &Device::Cpu);
-    let (directory, fingerprint) = (directory("bounded"), fingerprint(&model));
-    let cache = PromptCache::open(&directory, 1 << 30, &fingerprint).unwrap();
+    let (model, cache, directory) = model_with_cache("bounded");
+    let fingerprint = fingerprint(&model);
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| vec![i, 1, 2]).collect();
     ask(&model, Some(&cache), &prompts[0]);
     let size = std::fs::metadata(directory.join(&files(&directory)[0])).unwrap().len();
@@ -116,9 +121,7 @@ fn what_was_not_used_for_longest_is_removed() {
 
 #[test]
 fn a_damaged_file_is_reported_and_removed() {
-    let model = model(DType::F32, 1, &Device::Cpu);
-    let directory = directory("damaged");
-    let cache = PromptCache::open(&directory, 1 << 30, &fingerprint(&model)).unwrap();
+    let (model, cache, directory) = model_with_cache("damaged");
     let ids = prompt(300);
     ask(&model, Some(&cache), &ids);
     for name in files(&directory) {
@@ -158,9 +161,7 @@ fn several_programs_at_once() {
 /// Prompts whose checksums are the same, as good as: the file of one under the name of the other.
 #[test]
 fn the_state_of_another_prompt_is_not_used() {
-    let model = model(DType::F32, 1, &Device::Cpu);
-    let directory = directory("collision");
-    let cache = PromptCache::open(&directory, 1 << 30, &fingerprint(&model)).unwrap();
+    let (model, cache, directory) = model_with_cache("collision");
     let [one, other] = [[1, 2, 3], [4, 5, 6]];
     ask(&model, Some(&cache), &one);
     let first = directory.join(&files(&directory)[0]);

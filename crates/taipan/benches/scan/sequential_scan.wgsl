@@ -1,7 +1,13 @@
 // A naive baseline: one invocation for each state of each channel scans sequentially over time. All
 // states and their gradients are stored; everything else is a sum over these, computed by one
 // invocation per result.
-@group(0) @binding(0) var<uniform> sizes: vec4<u32>;               // b, l, d, n
+struct Sizes {
+    b: u32,
+    l: u32,
+    d: u32,
+    n: u32,
+}
+@group(0) @binding(0) var<uniform> p: Sizes;
 @group(0) @binding(1) var<storage, read> u: array<f32>;            // [b, l, d]
 @group(0) @binding(2) var<storage, read> delta: array<f32>;        // [b, l, d]
 @group(0) @binding(3) var<storage, read> a_log: array<f32>;        // [d, n]
@@ -33,29 +39,35 @@ fn sigmoid(x: f32) -> f32 {
 // For each of [b, l, d].
 @compute @workgroup_size(64)
 fn step_sizes(@builtin(global_invocation_id) id: vec3<u32>) {
-    if id.x < sizes.x * sizes.y * sizes.z {
-        let x = delta[id.x] + delta_bias[id.x % sizes.z];
+    if id.x < p.b * p.l * p.d {
+        let x = delta[id.x] + delta_bias[id.x % p.d];
         step[id.x] = max(x, 0.0) + log(1.0 + exp(-abs(x)));
     }
+}
+
+// An index of [b, d, n].
+struct Place {
+    entry: u32,
+    channel: u32,
+    k: u32,
+}
+
+fn place_of(i: u32) -> Place {
+    return Place(i / p.n / p.d, i / p.n % p.d, i % p.n);
 }
 
 // For each of [b, d, n].
 @compute @workgroup_size(64)
 fn states(@builtin(global_invocation_id) id: vec3<u32>) {
-    let l = sizes.y;
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < sizes.x * d * n {
-        let k = id.x % n;
-        let channel = id.x / n % d;
-        let entry = id.x / n / d;
-        let a = -exp(a_log[channel * n + k]);
+    if id.x < p.b * p.d * p.n {
+        let at = place_of(id.x);
+        let a = -exp(a_log[at.channel * p.n + at.k]);
         var state = 0.0;
-        for (var t = 0u; t < l; t++) {
-            let row = entry * l + t;
-            let size = step[row * d + channel];
-            state = exp(size * a) * state + size * bs[row * n + k] * u[row * d + channel];
-            h[(row * d + channel) * n + k] = state;
+        for (var t = 0u; t < p.l; t++) {
+            let row = at.entry * p.l + t;
+            let i = row * p.d + at.channel;
+            state = exp(step[i] * a) * state + step[i] * bs[row * p.n + at.k] * u[i];
+            h[i * p.n + at.k] = state;
         }
     }
 }
@@ -63,12 +75,10 @@ fn states(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [b, l, d].
 @compute @workgroup_size(64)
 fn outputs(@builtin(global_invocation_id) id: vec3<u32>) {
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < sizes.x * sizes.y * d {
-        var sum = skip[id.x % d] * u[id.x];
-        for (var k = 0u; k < n; k++) {
-            sum += cs[id.x / d * n + k] * h[id.x * n + k];
+    if id.x < p.b * p.l * p.d {
+        var sum = skip[id.x % p.d] * u[id.x];
+        for (var k = 0u; k < p.n; k++) {
+            sum += cs[id.x / p.d * p.n + k] * h[id.x * p.n + k];
         }
         y[id.x] = sum;
         out[id.x] = sum * z[id.x] * sigmoid(z[id.x]);
@@ -78,7 +88,7 @@ fn outputs(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [b, l, d].
 @compute @workgroup_size(64)
 fn gate(@builtin(global_invocation_id) id: vec3<u32>) {
-    if id.x < sizes.x * sizes.y * sizes.z {
+    if id.x < p.b * p.l * p.d {
         let s = sigmoid(z[id.x]);
         dy[id.x] = dout[id.x] * z[id.x] * s;
         dz[id.x] = dout[id.x] * y[id.x] * s * (1.0 + z[id.x] * (1.0 - s));
@@ -88,20 +98,16 @@ fn gate(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [b, d, n].
 @compute @workgroup_size(64)
 fn reverse(@builtin(global_invocation_id) id: vec3<u32>) {
-    let l = sizes.y;
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < sizes.x * d * n {
-        let k = id.x % n;
-        let channel = id.x / n % d;
-        let entry = id.x / n / d;
-        let a = -exp(a_log[channel * n + k]);
+    if id.x < p.b * p.d * p.n {
+        let at = place_of(id.x);
+        let a = -exp(a_log[at.channel * p.n + at.k]);
         var carry = 0.0;
-        for (var left = l; left > 0u; left--) {
-            let row = entry * l + left - 1u;
-            let grad = cs[row * n + k] * dy[row * d + channel] + carry;
-            g[(row * d + channel) * n + k] = grad;
-            carry = exp(step[row * d + channel] * a) * grad;
+        for (var left = p.l; left > 0u; left--) {
+            let row = at.entry * p.l + left - 1u;
+            let i = row * p.d + at.channel;
+            let grad = cs[row * p.n + at.k] * dy[i] + carry;
+            g[i * p.n + at.k] = grad;
+            carry = exp(step[i] * a) * grad;
         }
     }
 }
@@ -109,34 +115,30 @@ fn reverse(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [b, l, d].
 @compute @workgroup_size(64)
 fn input_grads(@builtin(global_invocation_id) id: vec3<u32>) {
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < sizes.x * sizes.y * d {
+    if id.x < p.b * p.l * p.d {
         var sum = 0.0;
-        for (var k = 0u; k < n; k++) {
-            sum += g[id.x * n + k] * bs[id.x / d * n + k];
+        for (var k = 0u; k < p.n; k++) {
+            sum += g[id.x * p.n + k] * bs[id.x / p.d * p.n + k];
         }
-        du[id.x] = skip[id.x % d] * dy[id.x] + step[id.x] * sum;
+        du[id.x] = skip[id.x % p.d] * dy[id.x] + step[id.x] * sum;
     }
 }
 
 // For each of [b, l, d].
 @compute @workgroup_size(64)
 fn step_grads(@builtin(global_invocation_id) id: vec3<u32>) {
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < sizes.x * sizes.y * d {
-        let first = id.x / d % sizes.y == 0u;
+    if id.x < p.b * p.l * p.d {
+        let first = id.x / p.d % p.l == 0u;
         let size = step[id.x];
         var sum = 0.0;
-        for (var k = 0u; k < n; k++) {
-            let a = -exp(a_log[id.x % d * n + k]);
+        for (var k = 0u; k < p.n; k++) {
+            let a = -exp(a_log[id.x % p.d * p.n + k]);
             var before = 0.0;
             if !first {
-                before = h[(id.x - d) * n + k];
+                before = h[(id.x - p.d) * p.n + k];
             }
-            let derivative = a * exp(size * a) * before + u[id.x] * bs[id.x / d * n + k];
-            sum += g[id.x * n + k] * derivative;
+            let derivative = a * exp(size * a) * before + u[id.x] * bs[id.x / p.d * p.n + k];
+            sum += g[id.x * p.n + k] * derivative;
         }
         ddelta[id.x] = sum * (1.0 - exp(-size));
     }
@@ -145,16 +147,14 @@ fn step_grads(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [b, l, n].
 @compute @workgroup_size(64)
 fn row_grads(@builtin(global_invocation_id) id: vec3<u32>) {
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < sizes.x * sizes.y * n {
-        let row = id.x / n;
+    if id.x < p.b * p.l * p.n {
+        let row = id.x / p.n;
         var sum_b = 0.0;
         var sum_c = 0.0;
-        for (var channel = 0u; channel < d; channel++) {
-            let i = row * d + channel;
-            sum_b += g[i * n + id.x % n] * step[i] * u[i];
-            sum_c += dy[i] * h[i * n + id.x % n];
+        for (var channel = 0u; channel < p.d; channel++) {
+            let i = row * p.d + channel;
+            sum_b += g[i * p.n + id.x % p.n] * step[i] * u[i];
+            sum_c += dy[i] * h[i * p.n + id.x % p.n];
         }
         db[id.x] = sum_b;
         dc[id.x] = sum_c;
@@ -164,16 +164,14 @@ fn row_grads(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [d, n].
 @compute @workgroup_size(64)
 fn rate_grads(@builtin(global_invocation_id) id: vec3<u32>) {
-    let l = sizes.y;
-    let d = sizes.z;
-    let n = sizes.w;
-    if id.x < d * n {
+    if id.x < p.d * p.n {
         let a = -exp(a_log[id.x]);
         var sum = 0.0;
-        for (var row = 0u; row < sizes.x * l; row++) {
-            if row % l != 0u {
-                let size = step[row * d + id.x / n];
-                sum += g[row * d * n + id.x] * size * exp(size * a) * h[(row - 1u) * d * n + id.x];
+        for (var row = 0u; row < p.b * p.l; row++) {
+            if row % p.l != 0u {
+                let size = step[row * p.d + id.x / p.n];
+                let i = row * p.d * p.n + id.x;
+                sum += g[i] * size * exp(size * a) * h[i - p.d * p.n];
             }
         }
         da_log[id.x] = sum * a;
@@ -183,13 +181,12 @@ fn rate_grads(@builtin(global_invocation_id) id: vec3<u32>) {
 // For each of [d].
 @compute @workgroup_size(64)
 fn channel_grads(@builtin(global_invocation_id) id: vec3<u32>) {
-    let d = sizes.z;
-    if id.x < d {
+    if id.x < p.d {
         var sum_skip = 0.0;
         var sum_bias = 0.0;
-        for (var row = 0u; row < sizes.x * sizes.y; row++) {
-            sum_skip += dy[row * d + id.x] * u[row * d + id.x];
-            sum_bias += ddelta[row * d + id.x];
+        for (var row = 0u; row < p.b * p.l; row++) {
+            sum_skip += dy[row * p.d + id.x] * u[row * p.d + id.x];
+            sum_bias += ddelta[row * p.d + id.x];
         }
         dskip[id.x] = sum_skip;
         ddelta_bias[id.x] = sum_bias;

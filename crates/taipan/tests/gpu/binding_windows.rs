@@ -32,8 +32,7 @@ fn expect(got: &Tensor, want: impl Iterator<Item = f32>) {
 
 #[test]
 fn values_round_trip() -> Result<()> {
-    let Some(gpu) = small() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &small().map(Device::Gpu) else { return Ok(()) };
     let x = Tensor::new(&values(1), &[LEN], device)?;
     expect(&x, values(1).into_iter());
     expect(&Tensor::full(&[LEN], 1.5, DType::F32, device)?, std::iter::repeat_n(1.5, LEN));
@@ -43,8 +42,7 @@ fn values_round_trip() -> Result<()> {
 
 #[test]
 fn element_by_element() -> Result<()> {
-    let Some(gpu) = small() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &small().map(Device::Gpu) else { return Ok(()) };
     let [a, b] = [1, 2].map(values);
     let [x, y] = [&a, &b].map(|a| Tensor::new(a, &[LEN], device).unwrap().tracked());
     expect(&x.scale(2.0)?, a.iter().map(|a| 2.0 * a));
@@ -67,8 +65,7 @@ fn element_by_element() -> Result<()> {
 
 #[test]
 fn slices_along_the_first_dimension() -> Result<()> {
-    let Some(gpu) = small() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &small().map(Device::Gpu) else { return Ok(()) };
     let a = values(3);
     let x = Tensor::new(&a, &[LEN], device)?.tracked();
     let (one, two) = (x.slice(0, 0..LEN - 5)?, x.slice(0, LEN - 5..LEN)?);
@@ -177,8 +174,7 @@ fn products_with_a_large_weight() -> Result<()> {
 /// all of them; f16 with a master copy, too, and after a copy for a clone's sake.
 #[test]
 fn a_step_of_the_optimiser() -> Result<()> {
-    let Some(gpu) = small() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &small().map(Device::Gpu) else { return Ok(()) };
     let a = values(7);
     let norm = a.iter().map(|a| (*a as f64).powi(2)).sum::<f64>().sqrt();
     for dtype in [DType::F32, DType::F16].into_iter().filter(|&dtype| device.supports(dtype)) {

@@ -91,8 +91,7 @@ fn every_length_of_every_type_goes_and_comes_back() -> Result<()> {
         }
         Ok(())
     }
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     check(device, bits)?;
     check(device, |i| bits(i) as f32)?;
     if device.supports(DType::F16) {
@@ -104,8 +103,7 @@ fn every_length_of_every_type_goes_and_comes_back() -> Result<()> {
 /// Not a bit is changed by moving it: NaNs keep theirs, small numbers are not flushed.
 #[test]
 fn moving_keeps_every_bit() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     let special = [0, 1 << 31, 1, 0x7f_ffff, 0x7f80_0001, 0x7fc0_1234, 0xff80_0000, 0xffff_ffff];
     let data: Vec<f32> = special.into_iter().map(f32::from_bits).collect();
     let there = Tensor::new(&data, &[8], device)?;
@@ -124,8 +122,7 @@ fn moving_keeps_every_bit() -> Result<()> {
 /// Transfers are made in chunks of 64 MiB.
 #[test]
 fn tensors_larger_than_a_chunk_of_a_transfer() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     let data: Vec<u32> = (0..(16 << 20) + 12_345).map(bits).collect();
     let x = Tensor::new(&data, &[data.len()], device)?;
     assert!(x.read_blocking::<u32>()? == data, "u32");
@@ -245,8 +242,7 @@ fn sizes_do_not_pile_up() -> Result<()> {
 /// may not have begun.
 #[test]
 fn reused_buffers_have_the_new_values() -> Result<()> {
-    let Some(gpu) = fresh() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &fresh().map(Device::Gpu) else { return Ok(()) };
     let mut random = Random::named("used again");
     let mut sums = Vec::new();
     let mut wants = Vec::new();

@@ -8,26 +8,46 @@ use taipan::{Activation, DType, Device, Tensor, linear};
 
 use crate::{child, in_child, shared};
 
-/// A directory that goes with the test.
-struct Temporary(PathBuf);
+/// A test that runs a layer in processes of its own, and a directory that goes with the test.
+struct Test {
+    name: &'static str,
+    directory: PathBuf,
+}
 
-impl Temporary {
-    fn new(name: &str) -> Temporary {
-        let path = std::env::temp_dir().join(format!("taipan-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Temporary(path)
+impl Test {
+    /// The test of this name. In its child, which is to run the layer, and without a GPU, there is
+    /// nothing more to do.
+    fn new(name: &'static str) -> Option<Test> {
+        if in_child() {
+            layer();
+            return None;
+        }
+        shared()?;
+        let unique = format!("taipan-{}-{}", name.replace("::", "-"), std::process::id());
+        let directory = std::env::temp_dir().join(unique);
+        let _ = fs::remove_dir_all(&directory);
+        Some(Test { name, directory })
     }
 
-    /// The files in it.
+    /// The files in the directory.
     fn files(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(&self.0).into_iter().flatten();
+        let entries = fs::read_dir(&self.directory).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// What the layer computes in a process of its own, with this cache.
+    fn run(&self, cache: &Path) -> String {
+        let out = child(self.name, |command| {
+            command.env("TAIPAN_CACHE", cache);
+        });
+        let result = out.lines().find_map(|line| line.strip_prefix(RESULT));
+        result.unwrap_or_else(|| panic!("no result in {out}")).to_string()
     }
 }
 
-impl Drop for Temporary {
+impl Drop for Test {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -35,20 +55,10 @@ impl Drop for Temporary {
 const RESULT: &str = "the layer gives ";
 
 fn layer() {
-    let Some(gpu) = shared() else { return };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return };
     let x = Tensor::arange(-6, 6, DType::F32, device).unwrap().reshape(&[3, 4]).unwrap();
     let y = linear(&x, &x.transpose(0, 1).unwrap(), None, Activation::Gelu).unwrap();
     println!("\n{RESULT}{:?}", y.read_blocking::<f32>().unwrap());
-}
-
-/// Run the layer in a process of its own: what it computes.
-fn run(test: &str, cache: &Path) -> String {
-    let out = child(test, |command| {
-        command.env("TAIPAN_CACHE", cache);
-    });
-    let result = out.lines().find_map(|line| line.strip_prefix(RESULT));
-    result.unwrap_or_else(|| panic!("no result in {out}")).to_string()
 }
 
 /// FNV-1a, as in front of the file's data.
@@ -60,23 +70,19 @@ fn checksum(data: &[u8]) -> u64 {
 
 #[test]
 fn pipelines_are_saved_to_a_file() {
-    const NAME: &str = "cache::pipelines_are_saved_to_a_file";
-    if in_child() {
-        return layer();
-    }
-    let Some(gpu) = shared() else { return };
-    let cache = Temporary::new("kept");
-    let want = run(NAME, &cache.0);
+    let Some(test) = Test::new("cache::pipelines_are_saved_to_a_file") else { return };
+    let want = test.run(&test.directory);
+    let gpu = shared().expect("not skipped");
     if !gpu.device().features().contains(Features::PIPELINE_CACHE) {
-        assert_eq!(cache.files(), Vec::<PathBuf>::new(), "the adapter has no cache");
+        assert_eq!(test.files(), Vec::<PathBuf>::new(), "the adapter has no cache");
         return;
     }
-    let [file] = &cache.files()[..] else { panic!("{:?}", cache.files()) };
+    let [file] = &test.files()[..] else { panic!("{:?}", test.files()) };
     let kept = fs::read(file).unwrap();
     let written = fs::metadata(file).unwrap().modified().unwrap();
     assert_eq!(kept[..8], checksum(&kept[8..]).to_le_bytes());
-    assert_eq!(run(NAME, &cache.0), want);
-    assert_eq!(cache.files().len(), 1);
+    assert_eq!(test.run(&test.directory), want);
+    assert_eq!(test.files().len(), 1);
     // A run that began without it would have written the same once more.
     let again = fs::metadata(file).unwrap().modified().unwrap();
     assert!(again == written || fs::read(file).unwrap() != kept, "the second run began anew");
@@ -85,18 +91,13 @@ fn pipelines_are_saved_to_a_file() {
 /// A file that is damaged, or from another driver, is not used, and written again.
 #[test]
 fn an_unusable_file_is_replaced() {
-    const NAME: &str = "cache::an_unusable_file_is_replaced";
-    if in_child() {
-        return layer();
-    }
-    let Some(_) = shared() else { return };
-    let cache = Temporary::new("replaced");
-    let want = run(NAME, &cache.0);
-    for file in cache.files() {
+    let Some(test) = Test::new("cache::an_unusable_file_is_replaced") else { return };
+    let want = test.run(&test.directory);
+    for file in test.files() {
         let kept = fs::read(&file).unwrap();
         for (what, useless) in useless(&kept) {
             fs::write(&file, &useless).unwrap();
-            assert_eq!(run(NAME, &cache.0), want, "{what}");
+            assert_eq!(test.run(&test.directory), want, "{what}");
             let again = fs::read(&file).unwrap();
             assert_ne!(again, useless, "{what}: the file is not made again");
             assert_eq!(again.len(), kept.len(), "{what}");
@@ -133,40 +134,31 @@ fn useless(kept: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
 /// If the file cannot be written, there is none, and nothing else changes.
 #[test]
 fn a_cache_that_cannot_be_written_does_no_harm() {
-    const NAME: &str = "cache::a_cache_that_cannot_be_written_does_no_harm";
-    if in_child() {
-        return layer();
-    }
-    let Some(_) = shared() else { return };
-    let cache = Temporary::new("file");
-    let want = run(NAME, &cache.0);
-    let _ = fs::remove_dir_all(&cache.0);
-    fs::write(&cache.0, "a file, not a directory").unwrap();
-    assert_eq!(run(NAME, &cache.0), want);
-    assert_eq!(run(NAME, &cache.0.join("deeper")), want);
-    assert_eq!(fs::read_to_string(&cache.0).unwrap(), "a file, not a directory");
-    fs::remove_file(&cache.0).unwrap();
+    let Some(test) = Test::new("cache::a_cache_that_cannot_be_written_does_no_harm") else {
+        return;
+    };
+    let want = test.run(&test.directory);
+    let _ = fs::remove_dir_all(&test.directory);
+    fs::write(&test.directory, "a file, not a directory").unwrap();
+    assert_eq!(test.run(&test.directory), want);
+    assert_eq!(test.run(&test.directory.join("deeper")), want);
+    assert_eq!(fs::read_to_string(&test.directory).unwrap(), "a file, not a directory");
+    fs::remove_file(&test.directory).unwrap();
 }
 
 #[test]
 fn kernels_are_written_where_the_environment_asks_for_them() {
-    const NAME: &str = "cache::kernels_are_written_where_the_environment_asks_for_them";
-    if in_child() {
-        return layer();
-    }
-    if shared().is_none() {
-        return;
-    }
-    let directory = Temporary::new("dump");
-    child(NAME, |command| {
-        command.env("TAIPAN_DUMP_WGSL", &directory.0);
+    let name = "cache::kernels_are_written_where_the_environment_asks_for_them";
+    let Some(test) = Test::new(name) else { return };
+    child(name, |command| {
+        command.env("TAIPAN_DUMP_WGSL", &test.directory);
     });
     let names = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
-    let mut files: Vec<_> = directory.files().iter().map(names).collect();
+    let mut files: Vec<_> = test.files().iter().map(names).collect();
     files.sort();
     assert!(files.iter().any(|name| name.starts_with("linear.Left-f32.Right-f32.")), "{files:?}");
     for file in files {
-        let text = fs::read_to_string(directory.0.join(&file)).unwrap();
+        let text = fs::read_to_string(test.directory.join(&file)).unwrap();
         assert!(file.ends_with(".wgsl") && text.contains("@compute"), "{file}: {text}");
     }
 }

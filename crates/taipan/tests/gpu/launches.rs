@@ -40,8 +40,7 @@ fn expect_same<T: PartialEq + Copy + std::fmt::Debug>(
 
 #[test]
 fn many_elements() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     let (x, data) = wholes(&[MANY], 0, device)?;
     expect_same("scale", &read(&x.scale(0.5)?), data.iter().map(|x| 0.5 * x));
     expect_same("relu", &read(&x.relu()?), data.iter().map(|x| x.max(0.0)));
@@ -56,8 +55,7 @@ fn many_elements() -> Result<()> {
 
 #[test]
 fn many_elements_of_other_types() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     let data: Vec<u32> = (0..MANY as u32).collect();
     let x = Tensor::new(&data, &[MANY], device)?;
     expect_same("cast", &read(&x.cast(DType::F32)?), data.iter().map(|&x| x as f32));
@@ -68,8 +66,7 @@ fn many_elements_of_other_types() -> Result<()> {
 
 #[test]
 fn many_elements_broadcast() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     const ROWS: usize = 4099;
     const COLUMNS: usize = MANY.div_ceil(ROWS);
     let (rows, row) = wholes(&[ROWS, 1], 0, device)?;
@@ -82,8 +79,7 @@ fn many_elements_broadcast() -> Result<()> {
 /// Every element has a different value.
 #[test]
 fn many_elements_move() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     const ROWS: usize = 4099;
     const COLUMNS: usize = MANY.div_ceil(ROWS) + 1;
     let data: Vec<u32> = (0..(ROWS * COLUMNS) as u32).collect();
@@ -103,8 +99,7 @@ fn many_elements_move() -> Result<()> {
 /// A workgroup for each row.
 #[test]
 fn many_rows_are_reduced() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     const ROWS: usize = GROUPS + 10;
     let (x, data) = wholes(&[ROWS, 65], 0, device)?;
     let sums = data.chunks(65).map(|row| row.iter().sum::<f32>());
@@ -129,8 +124,7 @@ fn many_rows_are_reduced() -> Result<()> {
 
 #[test]
 fn many_columns_are_reduced() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     const COLUMNS: usize = GROUPS * 256 + 40; // twice as many f32 are almost 128 MiB
     let (x, data) = wholes(&[2, COLUMNS], 0, device)?;
     let (above, below) = data.split_at(COLUMNS);
@@ -140,8 +134,7 @@ fn many_columns_are_reduced() -> Result<()> {
 
 #[test]
 fn many_rows_of_softmax() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     const ROWS: usize = GROUPS + 10;
     const N: usize = 5;
     let (x, data) = wholes(&[ROWS, N], 0, device)?;
@@ -167,8 +160,7 @@ fn many_rows_of_softmax() -> Result<()> {
 /// Each entry of a batch is a workgroup, for one row as for a tile.
 #[test]
 fn many_entries_of_a_batch() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     const ENTRIES: usize = GROUPS + 10;
     for [m, k, n] in [[1, 2, 3], [9, 1, 2]] {
         let (a, left) = wholes(&[ENTRIES, m, k], 0, device)?;

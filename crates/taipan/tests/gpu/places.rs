@@ -78,8 +78,7 @@ fn refuses_type(mistake: Result<Tensor>, expected: (&str, &str, DType, &str)) {
 
 #[test]
 fn types_that_gpus_do_not_have_are_refused() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     let has = match device.supports(DType::F16) {
         true => "f32, f16 or u32, which is what GPUs have",
         false => "f32 or u32, which is what this GPU has",
@@ -106,8 +105,7 @@ fn types_that_gpus_do_not_have_are_refused() -> Result<()> {
 /// The error names the function that was called, not one that it calls.
 #[test]
 fn types_that_gpus_do_not_have_are_refused_by_name() {
-    let Some(gpu) = shared() else { return };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return };
     let op = |made: Result<Tensor>| match made {
         Err(Error::DType { op, .. }) => op,
         other => panic!("{other:?}"),
@@ -195,8 +193,7 @@ fn gradients_flow_back_to_the_original_device() -> Result<()> {
 
 #[test]
 fn tensors_on_a_gpu_show_their_values() -> Result<()> {
-    let Some(gpu) = shared() else { return Ok(()) };
-    let device = &Device::Gpu(gpu);
+    let Some(device) = &shared().map(Device::Gpu) else { return Ok(()) };
     let x = Tensor::new(&[1f32, -20.5, 0.25, f32::NAN], &[2, 2], device)?;
     assert_eq!(x.to_string(), "[[  1.0000, -20.5000],\n [  0.2500,      NaN]]");
     assert_eq!(format!("{x:?}"), format!("Tensor [2, 2] f32 gpu\n{x}"));

@@ -29,8 +29,8 @@ fn time(profile: &Profile, name: &str) -> Duration {
 
 #[test]
 fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
-    for (gpu, clock) in both() {
-        let device = &Device::Gpu(gpu.clone());
+    for (device, clock) in &both() {
+        let Device::Gpu(gpu) = device else { unreachable!("both are GPUs") };
         let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, device);
         let (b, l, d, n) = (2, 20, 8, 4);
         let x = vec![0.5f32; b * l * d];
@@ -89,8 +89,7 @@ fn products(device: &Device) -> Result<impl Fn() -> Result<()>> {
 /// Time of the device after an op has returned belongs to the op, with and without a read after it.
 #[test]
 fn the_time_of_a_kernel_is_that_of_the_op_that_launched_it() -> Result<()> {
-    for (gpu, clock) in both() {
-        let device = &Device::Gpu(gpu);
+    for (device, clock) in &both() {
         let products = products(device)?;
         let small = Tensor::ones(&[1], DType::F32, device)?;
         let (done, profile) = profile(|| {
@@ -106,8 +105,7 @@ fn the_time_of_a_kernel_is_that_of_the_op_that_launched_it() -> Result<()> {
 
 #[test]
 fn what_was_launched_before_is_not_counted() -> Result<()> {
-    for (gpu, clock) in both() {
-        let device = &Device::Gpu(gpu);
+    for (device, clock) in &both() {
         let products = products(device)?;
         let small = Tensor::ones(&[1], DType::F32, device)?;
         small.exp()?.item()?;
@@ -123,8 +121,7 @@ fn what_was_launched_before_is_not_counted() -> Result<()> {
 
 #[test]
 fn another_threads_launches_are_not_counted() -> Result<()> {
-    for (gpu, clock) in both() {
-        let device = &Device::Gpu(gpu);
+    for (device, clock) in &both() {
         let products = &products(device)?;
         let x = Tensor::ones(&[4], DType::F32, device)?;
         let (value, profile) = profile(|| {
@@ -149,8 +146,7 @@ fn another_threads_launches_are_not_counted() -> Result<()> {
 /// More launches than a batch has, and several profiles one after the other.
 #[test]
 fn many_launches_are_all_measured() -> Result<()> {
-    for (gpu, clock) in both() {
-        let device = &Device::Gpu(gpu);
+    for (device, clock) in &both() {
         let x = Tensor::ones(&[1 << 16], DType::F32, device)?;
         x.neg()?.sum()?.item()?;
         for _ in 0..2 {

@@ -200,27 +200,25 @@ fn two_sizes_around_blocks() {
     }
 }
 
+/// Each size of two layers in each place, with these variants.
+fn check_rotations(sizes: [[usize; 3]; 2], variants: [usize; 6]) {
+    let rotations = sizes.into_iter().flat_map(|[a, b, c]| [[a, b, c], [c, a, b], [b, c, a]]);
+    for ([m, k, n], variant) in rotations.zip(variants) {
+        check(&Layer::plain(m, k, n).variant(variant).case());
+    }
+}
+
 /// Sums of f16 and bf16 are computed in blocks of 1024 by 1024.
 #[test]
 fn sizes_beyond_1024() {
-    check(&Layer::plain(1030, 37, 29).variant(4).case());
-    check(&Layer::plain(29, 1030, 37).variant(5).case());
-    check(&Layer::plain(37, 29, 1030).variant(2).case());
-    check(&Layer::plain(1027, 3, 1025).variant(8).case());
-    check(&Layer::plain(3, 1025, 1027).variant(9).case());
-    check(&Layer::plain(1025, 1027, 3).variant(4).case());
+    check_rotations([[1030, 37, 29], [1027, 3, 1025]], [4, 5, 2, 8, 4, 9]);
 }
 
 /// A block of the right side has 6 MiB at most, one of the left 288 KiB: many columns and rows of
 /// a long depth. What is wide in `y` is deep in `dx`, and what is tall, in `dw`.
 #[test]
 fn sizes_beyond_a_block_of_bytes() {
-    check(&Layer::plain(2, 512, 3100).variant(2).case());
-    check(&Layer::plain(2, 3100, 512).variant(3).case());
-    check(&Layer::plain(512, 2, 3100).variant(4).case());
-    check(&Layer::plain(512, 3100, 2).variant(5).case());
-    check(&Layer::plain(3100, 2, 512).variant(2).case());
-    check(&Layer::plain(3100, 512, 2).variant(3).case());
+    check_rotations([[2, 512, 3100], [2, 3100, 512]], [2, 2, 5, 3, 4, 3]);
 }
 
 #[test]

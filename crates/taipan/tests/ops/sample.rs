@@ -13,6 +13,14 @@ fn tokens(logits: &Tensor, sampling: &Sampling) -> Result<Vec<u32>> {
     tokens.read_blocking::<u32>()
 }
 
+/// Those that are drawn at all, in their order.
+fn distinct_tokens(logits: &Tensor, sampling: &Sampling) -> Result<Vec<u32>> {
+    let mut tokens = tokens(logits, sampling)?;
+    tokens.sort_unstable();
+    tokens.dedup();
+    Ok(tokens)
+}
+
 fn random(name: &str, shape: &[usize]) -> Array {
     Random::named(name).draw(&input_of(shape, Values::Between(-4.0, 4.0)))
 }
@@ -98,9 +106,7 @@ fn the_nucleus_is_as_small_as_possible() -> Result<()> {
         let x = tensor(&x, DType::F32, device);
         for (top_p, min_p, allowed) in cases {
             let sampling = Sampling { top_p, min_p, ..Sampling::default() };
-            let mut got = tokens(&x, &sampling)?;
-            got.sort_unstable();
-            got.dedup();
+            let got = distinct_tokens(&x, &sampling)?;
             assert_eq!(got, allowed, "{sampling:?} on {}", device.name());
         }
     }
@@ -260,9 +266,7 @@ fn extreme_logits() -> Result<()> {
             }
             let x = Array::from_fn(&[400, logits.len()], |i| round(logits[i[1]], dtype));
             let sampling = Sampling { temperature, ..Sampling::default() };
-            let mut got = tokens(&tensor(&x, dtype, &device), &sampling)?;
-            got.sort_unstable();
-            got.dedup();
+            let got = distinct_tokens(&tensor(&x, dtype, &device), &sampling)?;
             assert_eq!(got, allowed, "{logits:?} at {temperature} on {} in {dtype}", device.name());
         }
     }

@@ -251,6 +251,15 @@ impl Scanned {
         let grads = leaves.iter().map(|x| Ok(array(grads.of(x)?))).collect::<Result<_>>()?;
         Ok(Scanned { y: values, final_state: final_states, grads })
     }
+
+    /// Call `expect` with the name of each array, its value here and in `want`.
+    fn compare(&self, want: &Scanned, expect: impl Fn(&str, &Array, &Array)) {
+        expect("y", &self.y, &want.y);
+        expect("final state", &self.final_state, &want.final_state);
+        for (i, (got, want)) in self.grads.iter().zip(&want.grads).enumerate() {
+            expect(&format!("gradient {i}"), got, want);
+        }
+    }
 }
 
 /// Equal but for the order of sums.
@@ -465,11 +474,7 @@ fn many_rows_of_many_states() -> Result<()> {
     let want = Scanned::new(&form, &inputs, &dy, &dfinal_state, &Device::Cpu)?;
     for device in &devices() {
         let got = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
-        expect_close("y", &got.y, &want.y);
-        expect_close("final state", &got.final_state, &want.final_state);
-        for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {
-            expect_close(&format!("gradient {i}"), got, want);
-        }
+        got.compare(&want, expect_close);
     }
     Ok(())
 }
@@ -487,17 +492,12 @@ fn nan_is_not_lost() -> Result<()> {
         let want = Scanned::new(&form, &inputs, &dy, &dfinal_state, &Device::Cpu)?;
         for device in &devices() {
             let got = Scanned::new(&form, &inputs, &dy, &dfinal_state, device)?;
-            let expect_nan = |what: &str, got: &Array, want: &Array| {
+            assert!(want.y.data.iter().any(|y| y.is_nan()));
+            got.compare(&want, |what, got, want| {
                 let lost =
                     got.data.iter().zip(&want.data).position(|(x, y)| y.is_nan() && !x.is_nan());
-                assert_eq!(lost, None, "{} of input {which} on {}", what, device.name());
-            };
-            assert!(want.y.data.iter().any(|y| y.is_nan()));
-            expect_nan("y", &got.y, &want.y);
-            expect_nan("the final state", &got.final_state, &want.final_state);
-            for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {
-                expect_nan(&format!("gradient {i}"), got, want);
-            }
+                assert_eq!(lost, None, "{what} of input {which} on {}", device.name());
+            });
         }
     }
     Ok(())
