@@ -120,10 +120,13 @@ mod x86 {
     /// Terms that are summed together; the sums of such blocks are added in order.
     const BLOCK: usize = 4096;
 
+    /// The bytes of the longest rows of which L1 holds eight, beside the lines.
+    const SHORT: usize = 3072;
+
     /// [`each_line`] compiled for an instruction set, which has registers for two lines and at most
-    /// `$pairs` rows. Only for processors that have it.
+    /// `$pairs` rows, or for one line and `$rows` rows. Only for processors that have it.
     macro_rules! strip_for {
-        ($name:ident, $features:literal, $pairs:literal) => {
+        ($name:ident, $features:literal, $pairs:literal, $rows:literal) => {
             pub(super) fn $name<V: Vector, T: Widen<V>>(
                 lines: &Lines<T>,
                 rows: &Rows<V::Element>,
@@ -137,7 +140,7 @@ mod x86 {
                     rows: &Rows<V::Element>,
                     first: usize,
                     strip: &mut Strip<V::Element>,
-                ) {
+                ) -> usize {
                     // How many lines are read side by side: alone, one that is converted, or
                     // multiplied by several rows, does not keep memory busy.
                     let converts = size_of::<T>() < size_of::<V::Element>();
@@ -150,16 +153,23 @@ mod x86 {
                             _ => each_line::<V, T, M, 1>(lines, rows, first, strip),
                         }
                     }
+                    M
                 }
                 let mut strip = strip;
-                // More than four rows do not stay in L1; the lines stay in L2 for the next four.
-                for first in (0..rows.m).step_by(4) {
+                // Long rows do not stay in L1 if there are more than four; the lines stay in L2
+                // for the next four.
+                let is_short = rows.stride() * size_of::<V::Element>() <= SHORT;
+                let mut first = 0;
+                while first < rows.m {
                     // SAFETY: chosen for a `Level` that the processor was asked for.
-                    unsafe {
+                    first += unsafe {
                         match rows.m - first {
                             1 => run::<V, T, 1>(lines, rows, first, &mut strip),
                             2 => run::<V, T, 2>(lines, rows, first, &mut strip),
                             3 => run::<V, T, 3>(lines, rows, first, &mut strip),
+                            8.. if $rows == 8 && is_short => {
+                                run::<V, T, 8>(lines, rows, first, &mut strip)
+                            }
                             _ => run::<V, T, 4>(lines, rows, first, &mut strip),
                         }
                     }
@@ -168,8 +178,8 @@ mod x86 {
         };
     }
     // Each row has two registers of sums for a line: 8 of 16, and 16 of 32.
-    strip_for!(avx2, "avx2,fma,f16c", 2);
-    strip_for!(avx512, "avx512f,avx2,fma,f16c", 4);
+    strip_for!(avx2, "avx2,fma,f16c", 2, 4);
+    strip_for!(avx512, "avx512f,avx2,fma,f16c", 4, 8);
 
     /// Of `M` rows from `first` on, `R` lines at a time.
     ///

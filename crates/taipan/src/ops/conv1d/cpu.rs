@@ -72,9 +72,11 @@ impl<'a, T: Float> ConvInputs<'a, T> {
             T::widen(view.as_slice::<T>(), &mut wide);
             wide
         };
-        let weight = wide(&inputs[1]);
-        let mut taps = vec![T::Acc::ZERO; weight.len()];
-        transpose(&weight, sizes.k, &mut taps);
+        let mut taps = vec![T::Acc::ZERO; inputs[1].spec.len()];
+        match T::as_acc(inputs[1].as_slice::<T>()) {
+            Some(weight) => transpose(weight, sizes.k, &mut taps),
+            None => transpose(&wide(&inputs[1]), sizes.k, &mut taps),
+        }
         ConvInputs {
             sizes,
             x: inputs[0].as_slice(),
