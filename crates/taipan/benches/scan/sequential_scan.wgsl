@@ -66,7 +66,8 @@ fn states(@builtin(global_invocation_id) id: vec3<u32>) {
         for (var t = 0u; t < p.l; t++) {
             let row = at.entry * p.l + t;
             let i = row * p.d + at.channel;
-            state = exp(step[i] * a) * state + step[i] * bs[row * p.n + at.k] * u[i];
+            let size = step[i];
+            state = exp(size * a) * state + size * bs[row * p.n + at.k] * u[i];
             h[i * p.n + at.k] = state;
         }
     }

@@ -11,12 +11,13 @@ use taipan::{Activation, DType, Device, Result, Scan, Tensor, linear, profile, s
 use crate::{open, read};
 
 /// The GPU under test with a clock of its own, if it has one, and without.
-fn both() -> impl Iterator<Item = (Gpu, Clock)> {
-    let clock_of = |gpu: Gpu| {
+fn both() -> Vec<(Device, Clock)> {
+    let with_clock = |gpu: Gpu| {
         let has = gpu.device().features().contains(Features::TIMESTAMP_QUERY_INSIDE_ENCODERS);
-        (gpu, if has { Clock::Device } else { Clock::Host })
+        (Device::Gpu(gpu), if has { Clock::Device } else { Clock::Host })
     };
-    [Capabilities::Full, Capabilities::WebGpu].into_iter().filter_map(open).map(clock_of)
+    let capabilities = [Capabilities::Full, Capabilities::WebGpu].into_iter();
+    capabilities.filter_map(open).map(with_clock).collect()
 }
 
 fn calls(profile: &Profile) -> BTreeMap<&str, usize> {
@@ -29,7 +30,7 @@ fn time(profile: &Profile, name: &str) -> Duration {
 
 #[test]
 fn kernels_are_counted_under_their_names_and_compute_the_same() -> Result<()> {
-    for (device, clock) in &both() {
+    for &(ref device, clock) in &both() {
         let Device::Gpu(gpu) = device else { unreachable!("both are GPUs") };
         let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, device);
         let (b, l, d, n) = (2, 20, 8, 4);
@@ -89,7 +90,7 @@ fn products(device: &Device) -> Result<impl Fn() -> Result<()>> {
 /// Time of the device after an op has returned belongs to the op, with and without a read after it.
 #[test]
 fn the_time_of_a_kernel_is_that_of_the_op_that_launched_it() -> Result<()> {
-    for (device, clock) in &both() {
+    for &(ref device, clock) in &both() {
         let products = products(device)?;
         let small = Tensor::ones(&[1], DType::F32, device)?;
         let (done, profile) = profile(|| {
@@ -105,7 +106,7 @@ fn the_time_of_a_kernel_is_that_of_the_op_that_launched_it() -> Result<()> {
 
 #[test]
 fn what_was_launched_before_is_not_counted() -> Result<()> {
-    for (device, clock) in &both() {
+    for &(ref device, clock) in &both() {
         let products = products(device)?;
         let small = Tensor::ones(&[1], DType::F32, device)?;
         small.exp()?.item()?;
@@ -121,7 +122,7 @@ fn what_was_launched_before_is_not_counted() -> Result<()> {
 
 #[test]
 fn another_threads_launches_are_not_counted() -> Result<()> {
-    for (device, clock) in &both() {
+    for &(ref device, clock) in &both() {
         let products = &products(device)?;
         let x = Tensor::ones(&[4], DType::F32, device)?;
         let (value, profile) = profile(|| {
@@ -146,7 +147,7 @@ fn another_threads_launches_are_not_counted() -> Result<()> {
 /// More launches than a batch has, and several profiles one after the other.
 #[test]
 fn many_launches_are_all_measured() -> Result<()> {
-    for (device, clock) in &both() {
+    for &(ref device, clock) in &both() {
         let x = Tensor::ones(&[1 << 16], DType::F32, device)?;
         x.neg()?.sum()?.item()?;
         for _ in 0..2 {
