@@ -133,16 +133,10 @@ impl Kernel for Binary {
 params! { struct BinaryParams { dims: Dims, rank: u32, len: u32 } }
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
-    let combine = match op {
-        Binary::Add => "fn combine(a: f32, b: f32) -> f32 { return a + b; }\n",
-        Binary::Sub => "fn combine(a: f32, b: f32) -> f32 { return a - b; }\n",
-        Binary::Mul => "fn combine(a: f32, b: f32) -> f32 { return a * b; }\n",
-        Binary::Div => "fn combine(a: f32, b: f32) -> f32 { return a / b; }\n",
-    };
     Program::new::<BinaryParams>(
-        &[combine, include_str!("arithmetic.wgsl"), ELEMENTS],
+        &[include_str!("arithmetic.wgsl"), ELEMENTS],
         &[("Elem", elem)],
-        &[("FLAT", flat as u32)],
+        &[("OP", op as u32), ("FLAT", flat as u32)],
     )
 }
 
