@@ -396,14 +396,12 @@ fn program(rule: Rule, grad: DType, parameter: DType, tensors: usize) -> Program
         Rule::Sgd { .. } => include_str!("sgd.wgsl"),
     };
     let own = [("BLOCK", BLOCK as u32), ("MOMENTS", rule.moments() as u32)];
-    let constants = [&own, plan::HEADER].concat();
+    let constants = [&own[..], plan::HEADER].concat();
     match has_master(parameter) {
-        false => Program::new::<UpdateParams>(
-            &[state, kernel, TENSORS],
-            &[("Grad", grad)],
-            &constants,
-        )
-        .for_each(include_str!("update_wide.wgsl"), tensors),
+        false => {
+            Program::new::<UpdateParams>(&[state, kernel, TENSORS], &[("Grad", grad)], &constants)
+                .for_each(include_str!("update_wide.wgsl"), tensors)
+        }
         true => Program::new::<UpdateParams>(
             &[state, kernel, include_str!("master.wgsl"), TENSORS],
             &[("Grad", grad), ("Elem", parameter)],
