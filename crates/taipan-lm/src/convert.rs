@@ -7,13 +7,14 @@ use std::path::Path;
 use half::f16;
 use serde_json::{Map, json};
 use taipan::DType;
+use taipan::safetensors::{header_bytes, pytorch_metadata};
 
 use crate::atomic::{Output, Temporary};
 use crate::config::{EMBEDDINGS, HEAD};
 use crate::error::ensure;
 use crate::model_files::CONFIG;
 use crate::pretrained::TOKENIZER;
-use crate::safetensors::{View, header_bytes, pytorch_metadata, write_values};
+use crate::safetensors::{View, write_values};
 use crate::{Config, Error, Layout, ModelFiles, Result, TensorSpec, Tokenizer};
 
 /// What belongs to a tokenizer, or to generation, and is copied as it is.

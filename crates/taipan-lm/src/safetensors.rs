@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use taipan::Tensor;
 use taipan::safetensors;
 pub use taipan::safetensors::{Safetensors, Stored, View};
-pub(crate) use taipan::safetensors::{header_bytes, pytorch_metadata};
 
 use crate::{Error, Result};
 
@@ -57,7 +55,7 @@ pub(crate) async fn write_with(
 /// [`taipan::safetensors::write_values`], with errors of this crate.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) async fn write_values(
-    tensor: &Tensor,
+    tensor: &taipan::Tensor,
     out: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     safetensors::write_values(tensor, out).await

@@ -10,8 +10,8 @@ use crate::safetensors::{Stored, write};
 
 impl Mamba {
     /// A checksum of its configuration and weights, as 32 hexadecimal digits: that of the same
-    /// model is the same on every device, that of another one, of another dtype or in 8 bits is different.
-    /// All weights are read once.
+    /// model is the same on every device, that of another one, of another dtype or in 8 bits is
+    /// different. All weights are read once.
     pub async fn fingerprint(&self) -> Result<String> {
         let mut hasher = XxHash3_128::new();
         hasher.write(self.config.to_json(self.dtype, None).as_bytes());

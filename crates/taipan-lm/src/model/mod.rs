@@ -186,9 +186,9 @@ impl Mamba {
         self.norm_f.weight.device()
     }
 
-    /// The same model with its matrices in 8 bits, for running it on the CPU: see [`taipan::Int8`]. The
-    /// convolutions, norms, biases and the parameters of the recurrence stay as they are. It cannot
-    /// be trained or saved.
+    /// The same model with its matrices in 8 bits, for running it on the CPU: see [`taipan::Int8`].
+    /// The convolutions, norms, biases and the parameters of the recurrence stay as they are. It
+    /// cannot be trained or saved.
     ///
     /// ```
     /// use taipan::{DType, Device, Tensor};
@@ -227,8 +227,8 @@ impl Mamba {
         self.embeddings.weight.int8().is_some()
     }
 
-    /// The tensors that decoding a token reads. Embeddings that are not the head as well are left out:
-    /// it reads a row of them.
+    /// The tensors that decoding a token reads. Embeddings that are not the head as well are left
+    /// out: it reads a row of them.
     pub fn weights(&self) -> Vec<&Tensor> {
         let mut all = Vec::new();
         let see = &mut |_: &str, tensor| all.push(tensor);
@@ -323,7 +323,8 @@ impl Mamba {
         })
     }
 
-    /// [`loss`](Mamba::loss) without a gradient of one part of sequences, `[]`, and the final state.
+    /// [`loss`](Mamba::loss) without a gradient of one part of sequences, `[]`, and the final
+    /// state.
     ///
     /// `ids` and `targets` are `[b, l]`, of type u32; the target of a position from which nothing
     /// is to be predicted is [`IGNORE`]. `initial` is the state after the tokens before them, none

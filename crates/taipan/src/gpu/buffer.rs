@@ -166,8 +166,7 @@ impl GpuBuffer {
     pub(crate) fn copied(&self, op: &'static str) -> Result<GpuBuffer> {
         let gpu = self.gpu();
         let copy = gpu.scratch(op, self.bytes)?;
-        let size = padded(self.bytes) as BufferAddress;
-        lock(&gpu.0.stream).copy(&gpu.0, self.at(0), copy.at(0), size);
+        gpu.copy_bytes((self, 0), (&copy, 0), padded(self.bytes));
         Ok(copy)
     }
 
@@ -241,6 +240,16 @@ impl Drop for GpuBuffer {
 }
 
 impl Gpu {
+    /// Copy bytes from a place of one buffer to a place of another; multiples of 4.
+    pub(super) fn copy_bytes(
+        &self,
+        (from, at): (&GpuBuffer, usize),
+        (to, at_to): (&GpuBuffer, usize),
+        bytes: usize,
+    ) {
+        lock(&self.0.stream).copy(&self.0, from.at(at), to.at(at_to), bytes as u64);
+    }
+
     /// A buffer whose contents are unspecified, for `op` to fill.
     pub(crate) fn scratch(&self, op: &'static str, bytes: usize) -> Result<GpuBuffer> {
         self.check(op)?;

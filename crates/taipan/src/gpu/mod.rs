@@ -48,6 +48,7 @@ pub(crate) mod gemm;
 #[cfg(all(test, feature = "check", not(target_family = "wasm")))]
 mod hardware;
 mod index_errors;
+mod launch;
 pub(crate) mod map;
 mod program;
 mod reduce;
@@ -69,6 +70,7 @@ pub(crate) use self::buffer::{Binding, GpuBuffer, GpuView, LocalTensor};
 use self::fault::Faults;
 pub(crate) use self::index_errors::INDEX_ERRORS;
 use self::index_errors::IndexErrors;
+use self::launch::{MOST_BUFFERS, Programs};
 pub(crate) use self::map::{Elements, MapParams};
 pub(crate) use self::program::{
     Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, GROUPS, Grid, LINES, Launch, MATH, MAX_SUM_EXP,
@@ -76,7 +78,6 @@ pub(crate) use self::program::{
 };
 #[cfg(test)]
 pub(crate) use self::program::{MAX_TENSORS, WIDTHS};
-use self::program::{MOST_BUFFERS, Programs};
 use self::stream::CommandStream;
 pub(crate) use self::strided::{Strided, dims_of};
 use self::time_limit::Rate;

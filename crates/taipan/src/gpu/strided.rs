@@ -1,6 +1,6 @@
 //! Copies between tensors with different strides.
 
-use super::{Dims, ELEMENTS, Gpu, GpuView, Grid, Launch, Program, kernel_sizes, lock, params};
+use super::{Dims, ELEMENTS, Gpu, GpuView, Grid, Launch, Program, kernel_sizes, params};
 use crate::DType;
 use crate::error::Result;
 
@@ -39,8 +39,7 @@ impl Gpu {
         if is_dense(&copy.dims) && (at_x | at_y | bytes) % 4 == 0 {
             // A plain buffer copy: no kernel, and no limit of bindings.
             self.check(op)?;
-            let (from, to) = (x.data.at(at_x), y.data.at(at_y));
-            lock(&self.0.stream).copy(&self.0, from, to, bytes as u64);
+            self.copy_bytes((x.data, at_x), (y.data, at_y), bytes);
             return Ok(());
         }
         let (dims, rank) = dims_of(op, &copy.dims)?;

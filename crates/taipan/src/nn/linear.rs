@@ -69,8 +69,9 @@ impl Module for Matrix {
 
 /// `x·Wᵀ + bias`, with `W` `[n, k]`, a row for each output, as PyTorch stores it: `weight`, `bias`.
 ///
-/// The rows of `W` may be in several [blocks](RowBlock), whose results are used separately: then the
-/// parameters are `weight[x]`, `weight[z]`, `bias[x]`, …, and files store them one below the other.
+/// The rows of `W` may be in several [blocks](RowBlock), whose results are used separately: then
+/// the parameters are `weight[x]`, `weight[z]`, `bias[x]`, …, and files store them one below the
+/// other.
 ///
 /// ```
 /// use taipan::nn::{Initializer, Linear};

@@ -63,7 +63,8 @@ pub trait Module {
     }
 
     /// Freeze the parameters that a pattern [matches](matches()): they get no gradient, and an
-    /// optimiser made after it leaves them as they are. Returns how many they are; none is an error.
+    /// optimiser made after it leaves them as they are. Returns how many they are; none is an
+    /// error.
     fn freeze(&mut self, pattern: &str) -> Result<usize> {
         change(self, "freeze", pattern, |tensor| *tensor = tensor.detached())
     }
@@ -183,8 +184,8 @@ impl<'a> Visitor<'_, &'a mut Tensor> {
 
 /// Implements [`Module`](crate::nn::Module) for a struct: `module!(Type { fields; others })`.
 ///
-/// `fields` are tensors, modules, or `Option`s, `Vec`s and arrays of them; each is visited under its
-/// own name, or another: `a_log as "A_log"`. `others` are all fields that have no parameters. A
+/// `fields` are tensors, modules, or `Option`s, `Vec`s and arrays of them; each is visited under
+/// its own name, or another: `a_log as "A_log"`. `others` are all fields that have no parameters. A
 /// field that is forgotten does not compile: it would never be trained.
 #[macro_export]
 macro_rules! module {

@@ -110,16 +110,16 @@ pub(super) mod sealed {
     }
 }
 
-/// An optimiser: [`AdamW`](super::AdamW) or [`Sgd`](super::Sgd), with clipping by the global norm and
-/// a loss scale, all on the device.
+/// An optimiser: [`AdamW`](super::AdamW) or [`Sgd`](super::Sgd), with clipping by the global norm
+/// and a loss scale, all on the device.
 ///
 /// Moments are f32 for parameters in f16, bf16 and f32, and f64 for f64. A parameter in f16 or bf16
 /// has a master copy in f32, which steps update; the parameter is its rounded copy. If a program
 /// changes such a parameter itself, it needs a new optimiser.
 ///
 /// A step whose gradient norm is not finite changes only the count of skipped steps and the loss
-/// scale: see [`status`](Optimizer::status). A norm above 1.8e19, whose square overflows f32, counts
-/// as infinite unless all parameters are f64.
+/// scale: see [`status`](Optimizer::status). A norm above 1.8e19, whose square overflows f32,
+/// counts as infinite unless all parameters are f64.
 pub struct Optimizer<O> {
     options: O,
     slots: Vec<Slot>,
@@ -150,9 +150,9 @@ impl<O: Options> Optimizer<O> {
         Optimizer::named(options, parameters.iter().enumerate().map(named).collect())
     }
 
-    /// A new optimiser for the parameters of a module that are not frozen. The group of each is that
-    /// of the first pattern which [matches](crate::nn::matches) its name, or the default; a pattern
-    /// that matches none is an error.
+    /// A new optimiser for the parameters of a module that are not frozen. The group of each is
+    /// that of the first pattern which [matches](crate::nn::matches) its name, or the default; a
+    /// pattern that matches none is an error.
     ///
     /// ```
     /// use taipan::nn::{Initializer, Linear};
@@ -219,8 +219,8 @@ impl<O: Options> Optimizer<O> {
     }
 
     /// One step at this learning rate: norm, clipping, decay and update. Parameters are given in
-    /// the order of [`new`](Optimizer::new) and updated in place; a clone of one, or a graph that still
-    /// needs it, keeps the old values. Each needs a gradient, of its own type or f32.
+    /// the order of [`new`](Optimizer::new) and updated in place; a clone of one, or a graph that
+    /// still needs it, keeps the old values. Each needs a gradient, of its own type or f32.
     ///
     /// If the norm of the gradients is not finite, the step is skipped; the device decides this,
     /// too.
@@ -290,14 +290,15 @@ impl<O: Options> Optimizer<O> {
         })
     }
 
-    /// [`status`](Optimizer::status) for native callers; absent on the web, where nothing may block.
+    /// [`status`](Optimizer::status) for native callers; absent on the web, where nothing may
+    /// block.
     #[cfg(not(target_family = "wasm"))]
     pub fn status_blocking(&self) -> Result<Status> {
         pollster::block_on(self.status())
     }
 
-    /// The state, to continue bit for bit: for the `i`-th parameter its moments, `m.i` and, of AdamW,
-    /// `v.i`, and, if it is f16 or bf16, `master.i`; `counters`, with the last norm; and
+    /// The state, to continue bit for bit: for the `i`-th parameter its moments, `m.i` and, of
+    /// AdamW, `v.i`, and, if it is f16 or bf16, `master.i`; `counters`, with the last norm; and
     /// `loss_scale`. The tensors share memory: while they live, a step copies.
     pub fn state(&self) -> Vec<(String, Tensor)> {
         let mut slots = vec![Vec::new(); self.slots.len()];
@@ -314,8 +315,8 @@ impl<O: Options> Optimizer<O> {
         slots.into_iter().flatten().chain(own).collect()
     }
 
-    /// Load a [`state`](Optimizer::state), in any order, from any device. If names, shapes or types are
-    /// not those of this optimiser's state, this is an error and changes nothing.
+    /// Load a [`state`](Optimizer::state), in any order, from any device. If names, shapes or types
+    /// are not those of this optimiser's state, this is an error and changes nothing.
     pub fn load_state(&mut self, state: &[(String, Tensor)]) -> Result<()> {
         const OP: &str = "load_state";
         let mut given: HashMap<&str, &Tensor> = HashMap::new();

@@ -6,8 +6,8 @@ use super::{LossScale, Optimizer, Options};
 use crate::error::{Result, ensure};
 
 /// SGD with momentum, as PyTorch's: the weight decay is added to the gradient, and
-/// [`Group::without_decay`](super::Group::without_decay) is PyTorch's default. See [`Optimizer`] for
-/// its methods.
+/// [`Group::without_decay`](super::Group::without_decay) is PyTorch's default. See [`Optimizer`]
+/// for its methods.
 ///
 /// ```text
 /// g = g + weight_decay·θ      m = momentum·m + g

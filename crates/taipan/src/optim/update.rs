@@ -160,8 +160,8 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Launch the update of some members of a slab, whose gradients have one type; or of a window of
-    /// its only member.
+    /// Launch the update of some members of a slab, whose gradients have one type; or of a window
+    /// of its only member.
     fn launch(
         &self,
         &SlabUpdate { op, gpu, plan, state }: &SlabUpdate,

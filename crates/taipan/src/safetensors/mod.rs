@@ -6,7 +6,7 @@
 //! use taipan::nn::{Initializer, Linear, Module};
 //! use taipan::{DType, Device, safetensors};
 //!
-//! # let path = std::env::temp_dir().join(format!("taipan-doc-{}.safetensors", std::process::id()));
+//! # let path = std::env::temp_dir().join(format!("taipan-doc-{}", std::process::id()));
 //! let layer = |seed| Linear::new(2, 3, &mut Initializer::new(seed, DType::F32, &Device::Cpu));
 //! let (first, mut second) = (layer(1)?, layer(2)?);
 //! safetensors::save(&path, &first.parameters())?;

@@ -11,8 +11,12 @@ use crate::Device;
 use crate::autograd::{Edge, Exchange, add_node};
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
-use crate::error::{Error, Result, ensure};
-use crate::gpu::{Gpu, GpuBuffer};
+#[cfg(feature = "gpu")]
+use crate::error::Error;
+use crate::error::{Result, ensure};
+#[cfg(feature = "gpu")]
+use crate::gpu::Gpu;
+use crate::gpu::GpuBuffer;
 use crate::spec::Spec;
 
 /// A dense, row-major array of numbers on one device. Cloning shares the data.
@@ -270,6 +274,7 @@ impl Tensor {
     /// The first elements of a buffer that the program owns, without a copy. The program must not
     /// change it while tensors use it; its usage must include `STORAGE` and `COPY_SRC`, and it must
     /// belong to the device of `gpu`.
+    #[cfg(feature = "gpu")]
     pub fn from_wgpu(
         gpu: &Gpu,
         buffer: &wgpu::Buffer,
@@ -286,6 +291,7 @@ impl Tensor {
     /// The buffer that begins with this tensor's elements, for other passes on the same queue to
     /// read: pending launches are submitted. It may be longer than the tensor, and is reused once
     /// the tensor and its clones are dropped.
+    #[cfg(feature = "gpu")]
     pub fn wgpu_buffer(&self) -> Result<&wgpu::Buffer> {
         match (&self.storage, self.device()) {
             (Storage::Gpu(buffer), Device::Gpu(gpu)) => {

@@ -1,0 +1,242 @@
+//! Named parameters, blocks, and their files.
+
+use std::path::PathBuf;
+
+use taipan::check::{array, devices};
+use taipan::nn::{
+    Embedding, Initializer, Linear, MambaBlock, MambaOptions, Matrix, Module, RmsNorm, RowBlock,
+};
+use taipan::{Activation, DType, Device, Result, Tensor, concat, no_grad, safetensors};
+
+struct Model {
+    table: Embedding,
+    blocks: Vec<Block>,
+    scale: Option<Tensor>,
+    width: usize,
+}
+
+struct Block {
+    norm: RmsNorm,
+    mixer: Box<MambaBlock>,
+}
+
+taipan::module!(Block { norm, mixer });
+taipan::module!(Model { table, blocks as "layers", scale; width });
+
+impl Model {
+    fn new(seed: u64, dtype: DType, device: &Device) -> Result<Model> {
+        let (init, width) = (&mut Initializer::new(seed, dtype, device), 16);
+        let options = MambaOptions { use_bias: true, ..MambaOptions::new(width) };
+        let block = |init: &mut Initializer| -> Result<Block> {
+            let mixer = Box::new(MambaBlock::new(&options, init)?);
+            Ok(Block { norm: RmsNorm::new(width, init)?, mixer })
+        };
+        Ok(Model {
+            table: Embedding::new(10, width, init)?,
+            blocks: vec![block(init)?, block(init)?],
+            scale: None,
+            width,
+        })
+    }
+
+    fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        let mut x = self.table.forward(ids)?;
+        for block in &self.blocks {
+            x = x.add(&block.mixer.forward(&block.norm.forward(&x)?)?)?;
+        }
+        assert_eq!(x.shape()[2], self.width);
+        Ok(x)
+    }
+}
+
+/// A path that a test has for itself.
+fn path(test: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("taipan-nn-{test}-{}", std::process::id()))
+}
+
+#[test]
+fn names_follow_the_fields() -> Result<()> {
+    let mut model = Model::new(1, DType::F32, &Device::Cpu)?;
+    let names: Vec<String> = model.parameters().into_iter().map(|(name, _)| name).collect();
+    let block = [
+        "norm.weight",
+        "mixer.in_proj.weight[x]",
+        "mixer.in_proj.weight[z]",
+        "mixer.in_proj.bias[x]",
+        "mixer.in_proj.bias[z]",
+        "mixer.conv1d.weight",
+        "mixer.conv1d.bias",
+        "mixer.x_proj.weight",
+        "mixer.dt_proj.weight",
+        "mixer.dt_proj.bias",
+        "mixer.A_log",
+        "mixer.D",
+        "mixer.out_proj.weight",
+        "mixer.out_proj.bias",
+    ];
+    let layers = (0..2).flat_map(|i| block.map(|name| format!("layers.{i}.{name}")));
+    assert_eq!(names, ["table.weight".into()].into_iter().chain(layers).collect::<Vec<_>>());
+    let changed: Vec<String> = model.parameters_mut().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, changed, "the same order");
+    model.scale = Some(Tensor::ones(&[16], DType::F32, &Device::Cpu)?);
+    assert_eq!(model.parameters().last().unwrap().0, "scale");
+    Ok(())
+}
+
+#[test]
+fn what_is_frozen_has_no_gradient() -> Result<()> {
+    for device in devices() {
+        let mut model = Model::new(1, DType::F32, &device)?;
+        assert_eq!(model.freeze("*in_proj.weight")?, 4, "both slices of both layers");
+        assert_eq!(model.freeze("layers.0.*")?, 14);
+        let ids = Tensor::new(&[1u32, 2, 3], &[1, 3], &device)?;
+        let grads = model.forward(&ids)?.sum()?.backward()?;
+        for (name, parameter) in model.parameters() {
+            let frozen = name.starts_with("layers.0.") || name.contains("in_proj.weight");
+            assert_eq!(grads.of(parameter).is_err(), frozen, "{name}");
+            assert_eq!(grads.named(&model, &name).is_err(), frozen, "{name}");
+        }
+        assert_eq!(model.unfreeze("*")?, 29);
+        let grads = model.forward(&ids)?.sum()?.backward()?;
+        assert!(model.parameters().iter().all(|(_, parameter)| grads.of(parameter).is_ok()));
+    }
+    let mut model = Model::new(1, DType::F32, &Device::Cpu)?;
+    assert_eq!(
+        model.freeze("*.in_proj").unwrap_err().to_string(),
+        "freeze: \"*.in_proj\" matches no parameter, expected names like table.weight or \
+         layers.1.mixer.out_proj.bias"
+    );
+    Ok(())
+}
+
+#[test]
+fn gradients_are_mapped_and_found_by_name() -> Result<()> {
+    let mut init = Initializer::new(1, DType::F64, &Device::Cpu);
+    let layer = Linear::new(2, 3, &mut init)?;
+    let x = Tensor::ones(&[4, 2], DType::F64, &Device::Cpu)?;
+    let grads = || layer.forward(&x)?.sum()?.backward();
+    let halves = grads()?.map(|grad| grad.scale(0.5))?;
+    assert_eq!(array(halves.named(&layer, "weight")?).data, [2.0; 6]);
+    assert_eq!(
+        grads()?.named(&layer, "weights").unwrap_err().to_string(),
+        "grads: \"weights\" matches no parameter, expected names like weight or bias"
+    );
+    let refused = grads()?.map(|grad| grad.sum()).unwrap_err().to_string();
+    assert!(refused.starts_with("grads: a gradient is [], expected [3"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn rows_in_blocks_are_the_same_layer() -> Result<()> {
+    for device in devices() {
+        let random = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, &device);
+        let (top, low, x) = (random(&[3, 5], 1)?, random(&[2, 5], 2)?, random(&[2, 4, 5], 3)?);
+        let (a, b) = (random(&[3], 4)?, random(&[2], 5)?);
+        let whole = Linear::from_tensors(concat(&[&top, &low], 0)?, Some(concat(&[&a, &b], 0)?))?;
+        let block = |label, weight: &Tensor, bias: &Tensor| RowBlock {
+            label,
+            weight: Matrix::Float(weight.clone()),
+            bias: Some(bias.clone()),
+        };
+        let blocks = Linear::from_blocks(vec![block("x", &top, &a), block("z", &low, &b)])?;
+        let found = array(&blocks.activated(&x, Activation::Silu)?);
+        let expected = array(&whole.activated(&x, Activation::Silu)?);
+        assert_eq!(found.shape, expected.shape);
+        for (found, expected) in found.data.iter().zip(&expected.data) {
+            assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+        }
+        assert_eq!(blocks.forward_block(1, &x)?.shape(), [2, 4, 2]);
+        assert_eq!(
+            blocks.forward_block(2, &x).unwrap_err().to_string(),
+            "linear layer: block 2 of rows, expected less than 2"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn layers_of_wrong_tensors_are_refused() -> Result<()> {
+    let ones = |shape: &[usize]| Tensor::ones(shape, DType::F32, &Device::Cpu);
+    let refused = |linear: Result<Linear>| linear.unwrap_err().to_string();
+    assert_eq!(
+        refused(Linear::from_tensors(ones(&[3])?, None)),
+        "linear layer: a weight is [3], expected [n, k]"
+    );
+    assert_eq!(
+        refused(Linear::from_tensors(ones(&[3, 2])?, Some(ones(&[2])?))),
+        "linear layer: bias is [2], expected [3]"
+    );
+    let block = |label, shape: &[usize]| -> Result<RowBlock> {
+        Ok(RowBlock { label, weight: Matrix::Float(ones(shape)?), bias: None })
+    };
+    assert_eq!(
+        refused(Linear::from_blocks(vec![block("x", &[3, 2])?, block("x", &[3, 2])?])),
+        "linear layer: a block of rows is \"x\", expected a label of its own"
+    );
+    assert_eq!(
+        refused(Linear::from_blocks(vec![block("x", &[3, 2])?, block("z", &[3, 4])?])),
+        "linear layer: a weight is [3, 4], expected [n, 2]"
+    );
+    assert_eq!(
+        refused(Linear::from_blocks(Vec::new())),
+        "linear layer: no blocks of rows, expected one or more"
+    );
+    Ok(())
+}
+
+#[test]
+fn models_come_back_from_files() -> Result<()> {
+    let path = path("models");
+    for device in devices() {
+        for dtype in [DType::F32, DType::F16].into_iter().filter(|d| device.supports(*d)) {
+            let model = Model::new(1, dtype, &device)?;
+            safetensors::save(&path, &model.parameters())?;
+            let stored = safetensors::load(&path, &Device::Cpu)?;
+            assert_eq!(stored.len(), 1 + 2 * 12, "halves of in_proj are one tensor");
+            let in_proj = stored.iter().find(|(n, _)| n == "layers.0.mixer.in_proj.weight");
+            assert_eq!(in_proj.unwrap().1.shape(), [64, 16]);
+            let mut other = Model::new(2, dtype, &device)?;
+            other.freeze("table.weight")?;
+            safetensors::load_into(&path, &mut other)?;
+            assert!(!other.table.parameters()[0].1.is_tracked(), "still frozen");
+            let ids = Tensor::new(&[1u32, 2, 3], &[1, 3], &device)?;
+            let [a, b] = [&model, &other].map(|m| no_grad(|| array(&m.forward(&ids).unwrap())));
+            assert_eq!(a.data, b.data);
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
+    Ok(())
+}
+
+#[test]
+fn files_of_other_models_change_nothing() -> Result<()> {
+    let path = path("others");
+    let init = &mut Initializer::new(1, DType::F32, &Device::Cpu);
+    let mut layer = Linear::new(2, 3, init)?;
+    let before = array(layer.parameters()[0].1).data;
+    let mut refused = |other: &dyn Module| -> Result<String> {
+        safetensors::save(&path, &other.parameters())?;
+        let error = safetensors::load_into(&path, &mut layer).unwrap_err().to_string();
+        assert_eq!(array(layer.parameters()[0].1).data, before);
+        Ok(error.replace(path.to_str().unwrap(), "F"))
+    };
+    assert_eq!(refused(&Linear::without_bias(2, 3, init)?)?, "F: bias is missing");
+    assert_eq!(refused(&Linear::new(3, 3, init)?)?, "F: weight is [3, 3], expected [3, 2]");
+    assert_eq!(refused(&[Linear::new(2, 3, init)?])?, "F: weight is missing");
+    let extra = Tensor::ones(&[1], DType::F32, &Device::Cpu)?;
+    let whole = Linear::new(2, 3, init)?;
+    let all = [whole.parameters(), vec![("extra".into(), &extra)]].concat();
+    safetensors::save(&path, &all)?;
+    let error = safetensors::load_into(&path, &mut layer).unwrap_err().to_string();
+    assert!(error.ends_with("extra is no parameter of the module"), "{error}");
+    let twice = [("a".to_owned(), &Tensor::ones(&[1], DType::F32, &Device::Cpu)?)];
+    let twice = [twice.clone(), twice].concat();
+    let error = safetensors::save(&path, &twice).unwrap_err().to_string();
+    assert!(error.ends_with("two tensors are a, expected a name for each"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let missing = safetensors::load(&path, &Device::Cpu).unwrap_err().to_string();
+    assert!(missing.contains("No such file"), "{missing}");
+    let nowhere = safetensors::save(path.join("x"), &layer.parameters()).unwrap_err().to_string();
+    assert!(nowhere.contains("No such file"), "{nowhere}");
+    Ok(())
+}
