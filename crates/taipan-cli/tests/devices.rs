@@ -177,7 +177,7 @@ mod drivers {
             let start = format!("gpu: TAIPAN_ADAPTER: no adapter is {name:?}; found 0: llvmpipe");
             assert!(error.starts_with(&start), "{error}");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(stderr.contains(&format!("taipan: {error}\n")), "{stderr}");
+            assert!(stderr.contains(&format!("error: {error}\n")), "{stderr}");
         }
     }
 }

@@ -12,3 +12,7 @@ mod signals;
 mod surroundings;
 #[cfg(target_os = "linux")]
 mod terminal;
+// Not every function of it is of use here.
+#[allow(dead_code)]
+#[path = "../crash/tree.rs"]
+mod tree;
