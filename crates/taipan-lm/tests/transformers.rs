@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use taipan::nn::Module;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Config, Conversion, Layout, Mamba, ModelFiles, Preset, Tokenizer};
 
@@ -62,10 +63,10 @@ fn models_of_bytes_generate_in_batches_there() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { hidden_size: 24, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
     let mut model = Mamba::new(&config, DType::F32, 3, &Device::Cpu).unwrap();
-    for parameter in model.parameters_mut() {
+    for (name, tensor) in model.parameters_mut() {
         // Large enough that one token is far more likely than the others.
-        if parameter.name.contains("embeddings") {
-            parameter.tensor = parameter.tensor.scale(40.0).unwrap().detached();
+        if name.contains("embeddings") {
+            *tensor = tensor.scale(40.0).unwrap().detached();
         }
     }
     model.save_pretrained(directory.path(), &Tokenizer::bytes()).unwrap();
