@@ -6,12 +6,13 @@ use clap::ValueEnum;
 use taipan_lm::{Conversion, Layout, ModelFiles};
 
 use crate::machine::Dtype;
-use crate::{Failure, bytes};
+use crate::{Failure, bytes, hub};
 
 /// `taipan convert MODEL OUT`
 #[derive(clap::Args)]
 pub struct Flags {
-    /// A model: its directory, a checkpoint or a run, or the file with its tensors
+    /// A model: its directory, a checkpoint or a run, the file with its tensors, or a name on the
+    /// Hugging Face Hub that was downloaded with hf download
     model: PathBuf,
     /// The directory to write, which must be new or empty
     out: PathBuf,
@@ -21,7 +22,7 @@ pub struct Flags {
     /// Whose names and config.json the files have
     #[arg(long, value_name = "NAME", default_value = "hf")]
     layout: LayoutName,
-    /// The most of a file, for example 2GB or 500MiB [default: one file]
+    /// Maximum size of a file, for example 2GB or 500MiB [default: one file]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_shard_size: Option<u64>,
 }
@@ -42,7 +43,7 @@ pub fn convert(flags: &Flags) -> Result<(), Failure> {
     };
     let dtype = flags.dtype.map(Into::into);
     let conversion = Conversion { layout, dtype, max_shard_size: flags.max_shard_size };
-    ModelFiles::open(&flags.model)?.convert(&flags.out, &conversion)?;
+    ModelFiles::open(hub::locate(&flags.model)?)?.convert(&flags.out, &conversion)?;
     let written = ModelFiles::open(&flags.out)?;
     let mut size = 0;
     for path in written.weight_files() {

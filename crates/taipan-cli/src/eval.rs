@@ -27,17 +27,17 @@ pub struct Flags {
     /// Refuse files that are not UTF-8, which are skipped otherwise
     #[arg(long)]
     strict: bool,
-    /// A file with a list of token ids per line, as [5, 9, 2]
+    /// A file with a list of token ids per line, for example [5, 9, 2]
     #[arg(long, value_name = "FILE.jsonl", conflicts_with = "files")]
     ids: Option<PathBuf>,
     /// A file with a question per line: {"prompt": …, "choices": […], "answer": a choice, or its
     /// number from 0}
     #[arg(long, value_name = "FILE.jsonl", conflicts_with_all = ["files", "ids", "window"])]
     choices: Option<PathBuf>,
-    /// See the text through windows of N tokens, without a state between them
+    /// Evaluate in windows of N tokens, without state between them
     #[arg(long, value_name = "N")]
     window: Option<usize>,
-    /// Tokens from one window to the next [default: --window]
+    /// Tokens between the starts of windows [default: --window]
     #[arg(long, value_name = "N", requires = "window")]
     stride: Option<usize>,
     /// Print one JSON document

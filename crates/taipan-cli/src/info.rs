@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use taipan::DType;
 use taipan_lm::data::Dataset;
 use taipan_lm::{
@@ -10,11 +11,12 @@ use taipan_lm::{
 };
 
 use crate::train::DATA;
-use crate::{Failure, bytes};
+use crate::{Failure, bytes, hub};
 
 /// Show a `config.json`, a file of tensors, or the directory of a model, a checkpoint or a run.
 /// Damaged files are an error, after everything else was shown.
 pub fn info(path: &Path) -> Result<(), Failure> {
+    let path = &hub::locate(path)?;
     let is_directory = path.is_dir();
     let found = if is_directory { checkpoints(path)? } else { Vec::new() };
     let mut report = Report::default();
@@ -41,7 +43,7 @@ pub fn info(path: &Path) -> Result<(), Failure> {
     if report.damaged.is_empty() {
         return Ok(());
     }
-    Err(report.damaged.join("\ntaipan: ").into())
+    Err(report.damaged.join("\nerror: ").into())
 }
 
 /// What is shown, and why files are damaged.
@@ -55,9 +57,10 @@ impl Report {
     /// A model of which there is no more than its shape.
     fn config(&mut self, path: &Path) -> taipan_lm::Result<()> {
         let config = Config::from_file(path)?;
-        let size = format!("{} in f32", bytes(config.parameters() as u64 * 4));
-        self.shape(&config, &size);
-        self.memory(&config, DType::F32);
+        let dtype = stored_dtype(path).unwrap_or(DType::F32);
+        let size = bytes(config.parameters() as u64 * dtype.size() as u64);
+        self.shape(&config, &format!("{size} in {dtype}"));
+        self.memory(&config, dtype);
         Ok(())
     }
 
@@ -202,6 +205,18 @@ impl Report {
         let text = found.as_ref().map_or("DAMAGED".into(), describe);
         self.text += &format!("{}: {text}\n", path.display());
         found.map_err(|error| self.damaged.push(error.to_string())).ok()
+    }
+}
+
+/// The dtype that a `config.json` names, if it does.
+fn stored_dtype(path: &Path) -> Option<DType> {
+    let config: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    match config.get("dtype").or(config.get("torch_dtype"))?.as_str()? {
+        "float32" => Some(DType::F32),
+        "bfloat16" => Some(DType::BF16),
+        "float16" => Some(DType::F16),
+        "float64" => Some(DType::F64),
+        _ => None,
     }
 }
 

@@ -5,7 +5,10 @@ use serde::{Deserialize, Serialize};
 use taipan::{DType, Device};
 use taipan_lm::InvalidValue;
 
-use crate::{Failure, Usage, usage};
+use crate::{Failure, Usage, message, usage};
+
+/// What `--device` is unless it is given.
+pub const AUTO: &str = "auto";
 
 /// The dtype of the weights.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize, ValueEnum)]
@@ -35,21 +38,42 @@ pub enum Quantize {
     Int8,
 }
 
-/// The device of this name; an error if it does not support the dtype, if one is given.
+/// The name of a device for a model: the CPU's if none was named and the weights are quantised,
+/// which only the CPU supports.
+pub fn name_for(name: &str, quantize: Option<Quantize>) -> &str {
+    if name == AUTO && quantize.is_some() { "cpu" } else { name }
+}
+
+/// The device of this name, which is announced if it is a GPU that nobody named.
 pub fn device(name: &str, dtype: impl Into<Option<Dtype>>) -> Result<Device, Failure> {
-    let device = match name {
-        "cpu" => Device::Cpu,
-        "gpu" => Device::gpu()?,
-        "auto" => Device::best()?,
-        name => Device::gpu_named(name)?,
-    };
-    if let Some(dtype) = dtype.into().map(DType::from)
-        && !device.supports(dtype)
-    {
-        let device = device.describe();
-        return usage(format!("--dtype is {dtype}, which {device} does not support"));
+    let device = open(name)?;
+    check(&device, dtype.into().map(DType::from))?;
+    if name == AUTO && device != Device::Cpu {
+        message::note(format!("running on {}; {CHOOSE}", device.describe()));
     }
     Ok(device)
+}
+
+/// How another device is chosen.
+pub const CHOOSE: &str = "--device cpu, or a name of taipan devices, chooses another";
+
+/// The device of this name.
+pub fn open(name: &str) -> Result<Device, Failure> {
+    Ok(match name {
+        "cpu" => Device::Cpu,
+        "gpu" => Device::gpu()?,
+        AUTO => Device::best()?,
+        name => Device::gpu_named(name)?,
+    })
+}
+
+/// An error that says what to use instead if the device does not support weights of a dtype.
+pub fn check(device: &Device, dtype: impl Into<Option<DType>>) -> Result<(), Failure> {
+    let Some(dtype) = dtype.into().filter(|dtype| !device.supports(*dtype)) else { return Ok(()) };
+    let usable = [DType::F32, DType::F16].into_iter().filter(|dtype| device.supports(*dtype));
+    let usable: Vec<_> = usable.map(|dtype| format!("--dtype {dtype}")).collect();
+    let (device, usable) = (device.describe(), usable.join(" or "));
+    usage(format!("{device} does not support {dtype}; use {usable}, or --device cpu"))
 }
 
 /// Run `f` with this many threads, or one per core, and on one of them: from another thread, every

@@ -5,14 +5,18 @@ mod convert;
 mod devices;
 mod eval;
 mod generate;
+mod hub;
 mod info;
 mod look;
 mod machine;
+mod manual;
+mod message;
 mod model;
 mod stop;
 mod svg;
 mod train;
 mod web;
+mod wrap;
 
 use std::error::Error;
 use std::fmt;
@@ -40,9 +44,10 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show a model, a checkpoint or a run: its shape, parameters and memory, and check every file
+    /// Show the shape, parameters and memory of a model, checkpoint or run, and verify its files
     Info {
-        /// A config.json, a file of tensors, or the directory of a model, a checkpoint or a run
+        /// A config.json, a file of tensors, the directory of a model, a checkpoint or a run, or a
+        /// name on the Hugging Face Hub that was downloaded with hf download
         path: PathBuf,
     },
     /// Write a model in another layout, dtype or number of files
@@ -52,39 +57,52 @@ enum Command {
     Convert(convert::Flags),
     /// Train a Mamba language model
     ///
-    /// Without FILES it trains on little stories. The model is written to --out in the format
-    /// of Hugging Face's library, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the
-    /// step, saves a checkpoint and the model, and exits with 0; --resume continues from there. A
-    /// second Ctrl-C stops at once, with exit code 130.
+    /// Without FILES it trains on little stories. The model is written to --out in the format of
+    /// Hugging Face's library, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C finishes the
+    /// step, saves a checkpoint and the model, and exits with code 130; --resume continues from
+    /// there. A second Ctrl-C stops at once.
     Train(Box<train::Flags>),
     /// Generate text with a model
     ///
-    /// The text goes to standard output, counts and speed to standard error. Without a prompt, on a
-    /// terminal, every line is the beginning of a text. A text prompt begins a document: as in
-    /// training, the end-of-text token stands before it.
+    /// The text goes to standard output, token counts and speed to standard error. Without a prompt,
+    /// on a terminal, every line that is typed is a prompt. As in training, the end-of-text token is
+    /// put before a text prompt.
     Generate(Box<generate::Flags>),
-    /// Measure how well a model predicts text
+    /// Evaluate a model: loss, perplexity and bits per byte of text
     ///
-    /// Loss (nats per token), perplexity and bits per byte of all files together, read through the
-    /// model's state, whatever their length. As in training, every file begins with the end-of-text
-    /// token, which is not predicted; with --window and --ids there is nothing before the text, and
-    /// its first token is not predicted.
+    /// Loss (nats per token), perplexity and bits per byte over all files. The state is carried
+    /// through each file, whatever its length. As in training, the end-of-text token is put before
+    /// every file and is not predicted; with --window and --ids nothing is, and the first token is
+    /// not predicted.
     Eval(eval::Flags),
     /// Draw what a model makes of a text
     ///
     /// Writes one picture that shows, token by token: the step size Δ (what the model writes into
     /// its state and what it skips), how long the states remember, the norm of the state, the
     /// hidden attention of one layer, and how far the gradient of the last token's prediction
-    /// reaches back. As in training, the end-of-text token stands before a text.
+    /// reaches back. As in training, the end-of-text token is put before a text.
     Look(look::Flags),
     /// Open taipan in a browser: train, talk to and look into models in a tab
     ///
     /// Prints an address of this machine, which no other machine can open, and serves the page there
     /// until Ctrl-C. Everything is computed in the browser.
     Web(web::Flags),
-    /// Measure this machine
+    /// Measure the speed of this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Print completions for a shell
+    ///
+    /// For bash: taipan completions bash > ~/.local/share/bash-completion/completions/taipan
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one per command to a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory to write them to, which must exist
+        directory: Option<PathBuf>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -103,8 +121,10 @@ enum Bench {
 
 /// Exit codes: 1 for a failure, 2 for wrong usage, which clap finds or [`Usage`] reports.
 fn main() -> ExitCode {
-    let command = Args::command().mut_subcommand("train", train::show_defaults);
-    let args = Args::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    silence_wayland();
+    let program = Args::command().mut_subcommand("train", train::show_defaults);
+    let matches = program.clone().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match args.command {
         Command::Devices { json } => devices::devices(json),
         Command::Info { path } => info::info(&path),
@@ -119,14 +139,25 @@ fn main() -> ExitCode {
         Command::Bench(Bench::Step(flags)) => bench::step(&flags),
         Command::Bench(Bench::Decode(flags)) => bench::decode(&flags),
         Command::Bench(Bench::Prefill(flags)) => bench::prefill(&flags),
+        Command::Completions { shell } => manual::completions(shell, program),
+        Command::Man { directory } => manual::man(program, directory.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // eprintln! panics where nobody reads standard error.
-            let _ = writeln!(std::io::stderr(), "taipan: {error}");
+            message::error(&error);
             if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
+    }
+}
+
+/// Vulkan drivers of Mesa look for a Wayland session, and its library prints an error where this
+/// variable is missing. A directory that does not exist is no session either.
+fn silence_wayland() {
+    const VARIABLE: &str = "XDG_RUNTIME_DIR";
+    if cfg!(target_os = "linux") && std::env::var_os(VARIABLE).is_none() {
+        // SAFETY: no other thread reads the environment: there is none yet.
+        unsafe { std::env::set_var(VARIABLE, "/nonexistent") };
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use taipan_lm::{Mamba, Tokenizer, best_checkpoint, checkpoints};
+use taipan_lm::{Mamba, ModelFiles, Tokenizer, best_checkpoint, checkpoints};
 
-use crate::Failure;
 use crate::machine::{self, Dtype, Quantize};
+use crate::{Failure, hub};
 
 /// Which model, and where it runs.
 #[derive(clap::Args)]
 pub struct FloatModelFlags {
-    /// The directory of a model, of a run (its model, or while there is none its best checkpoint),
-    /// or of a checkpoint
+    /// The directory of a model, a run (its model, or its best checkpoint until there is one) or a
+    /// checkpoint; or a name on the Hugging Face Hub that was downloaded with hf download
     model: PathBuf,
     /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
     /// devices
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    #[arg(long, value_name = "DEVICE", default_value = machine::AUTO)]
     device: String,
     /// Dtype of the weights [default: the stored one]
     #[arg(long, value_name = "TYPE")]
@@ -42,7 +42,8 @@ pub struct Model {
 
 impl ModelFlags {
     pub fn load(&self) -> Result<Model, Failure> {
-        let model = self.floats.load()?;
+        let device = machine::name_for(&self.floats.device, self.quantize);
+        let model = self.floats.load_on(device)?;
         Ok(match self.quantize {
             Some(Quantize::Int8) => Model { mamba: model.mamba.quantized()?, ..model },
             None => model,
@@ -52,9 +53,16 @@ impl ModelFlags {
 
 impl FloatModelFlags {
     pub fn load(&self) -> Result<Model, Failure> {
+        self.load_on(&self.device)
+    }
+
+    fn load_on(&self, device: &str) -> Result<Model, Failure> {
         let path = find(&self.model)?;
-        let device = machine::device(&self.device, self.dtype)?;
-        let mamba = Mamba::from_pretrained(&path, self.dtype.map(Into::into), &device)?;
+        let device = machine::device(device, self.dtype)?;
+        let files = ModelFiles::open(&path)?;
+        let dtype = self.dtype.map_or(files.dtype(), Into::into);
+        machine::check(&device, dtype)?;
+        let mamba = files.load(dtype, &device)?;
         let file = path.join("tokenizer.json");
         let tokenizer = file.exists().then(|| Tokenizer::from_file(file)).transpose()?;
         Ok(Model { mamba, path, tokenizer })
@@ -75,8 +83,10 @@ impl Model {
     }
 }
 
-/// The model that a path leads to.
+/// The model that a path, or a name on the Hugging Face Hub, leads to.
 pub fn find(path: &Path) -> Result<PathBuf, Failure> {
+    let path = hub::locate(path)?;
+    let path = path.as_path();
     if !path.is_dir() || path.join("config.json").exists() {
         return Ok(path.to_owned());
     }

@@ -23,7 +23,8 @@ fn bench(arguments: &[&str]) -> Output {
 
 fn run(what: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
-    command.args(["bench", what]).args(arguments).output().expect("the program was built")
+    command.args(["bench", what]).args(arguments).env_remove("TAIPAN_ADAPTER");
+    command.output().expect("the program was built")
 }
 
 /// The report of a small model.
@@ -142,10 +143,10 @@ fn text_and_json_report_the_same() {
 #[test]
 fn invalid_values_are_wrong_usage() {
     for (arguments, message) in [
-        (&["--d-model", "0"][..], "taipan: --d-model is 0, expected 1 to 262144"),
-        (&["--vocab-size", "0"], "taipan: --vocab-size is 0, expected 1 to 262144"),
-        (&["--block-size", "0"], "taipan: --batch-size × --block-size is 0, expected 1 to 2^28"),
-        (&["--threads", "0"], "taipan: --threads is 0, expected 1 to 1024"),
+        (&["--d-model", "0"][..], "error: --d-model is 0, expected 1 to 262144"),
+        (&["--vocab-size", "0"], "error: --vocab-size is 0, expected 1 to 262144"),
+        (&["--block-size", "0"], "error: --batch-size × --block-size is 0, expected 1 to 2^28"),
+        (&["--threads", "0"], "error: --threads is 0, expected 1 to 1024"),
         (&["--rounds", "0"], "error: invalid value '0' for '--rounds <N>'"),
     ] {
         let output = bench(arguments);

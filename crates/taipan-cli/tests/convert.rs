@@ -92,9 +92,9 @@ fn what_cannot_be_converted_is_refused() {
     let here = directory("refused");
     succeed(&here, &["convert", &golden("odd"), "out"]);
     let error = fail(&here, &["convert", &golden("odd"), "out"], 1);
-    assert_eq!(error, "taipan: out: not empty, expected a new or empty directory\n");
+    assert_eq!(error, "error: out: not empty, expected a new or empty directory\n");
     let error = fail(&here, &["convert", "nothing", "other"], 1);
-    assert!(error.starts_with("taipan: "), "{error}");
+    assert!(error.starts_with("error: "), "{error}");
     let error = fail(&here, &["convert", &golden("options"), "other", "--layout", "original"], 1);
     assert!(error.contains("layer_norm_epsilon is 0.01, expected 1e-5"), "{error}");
     fail(&here, &["convert", "out", "other", "--max-shard-size", "2XB"], 2);
@@ -116,15 +116,15 @@ fn damage_is_an_error_after_the_rest_was_shown() {
     let output = taipan(&here, &["info", "model"]);
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(error, "taipan: model: 1 tensor is not finite: lm_head.weight (1)\n");
+    assert_eq!(error, "error: model: 1 tensor is not finite: lm_head.weight (1)\n");
     assert!(String::from_utf8(output.stdout).unwrap().contains("vocabulary 37, head untied"));
     std::fs::write(&path, &bytes[..end - 1]).unwrap();
     let error = fail(&here, &["info", "model"], 1);
-    assert!(error.starts_with("taipan: model/model.safetensors: "), "{error}");
+    assert!(error.starts_with("error: model/model.safetensors: "), "{error}");
     std::fs::write(&path, &bytes).unwrap();
     std::fs::write(here.join("model/tokenizer.json"), "{\"a\": \"\u{e9}").unwrap();
     let error = fail(&here, &["info", "model"], 1);
-    assert!(error.starts_with("taipan: model/tokenizer.json: "), "{error}");
+    assert!(error.starts_with("error: model/tokenizer.json: "), "{error}");
 
     // A byte of a file of torch that nothing reads, but its checksum.
     let [config, weights] = ["config.json", "pytorch_model.bin"]

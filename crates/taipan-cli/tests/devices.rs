@@ -177,7 +177,47 @@ mod drivers {
             let start = format!("gpu: TAIPAN_ADAPTER: no adapter is {name:?}; found 0: llvmpipe");
             assert!(error.starts_with(&start), "{error}");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert!(stderr.contains(&format!("taipan: {error}\n")), "{stderr}");
+            assert!(stderr.contains(&format!("error: {error}\n")), "{stderr}");
         }
+    }
+
+    /// `taipan` with llvmpipe as the only adapter; none if GPUs are not to be tested.
+    fn program(arguments: &str) -> Option<Command> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
+        command.args(arguments.split(' ')).env("VK_ICD_FILENAMES", llvmpipe_file()?);
+        for name in ["TAIPAN_ADAPTER", "TAIPAN_LIMITS", "VK_DRIVER_FILES"] {
+            command.env_remove(name);
+        }
+        Some(command)
+    }
+
+    #[test]
+    fn without_a_flag_the_device_is_hardware_or_named() {
+        let bench = "bench linear --rows 8 --inputs 8 --outputs 8 --rounds 1 --json";
+        let Some(mut command) = program(bench) else { return };
+        let output = run(&mut command);
+        assert!(json(&output)["device"].as_str().unwrap().starts_with("cpu, "), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "nothing was chosen");
+        let output = run(command.env("TAIPAN_ADAPTER", "llvmpipe"));
+        assert!(json(&output)["device"].as_str().unwrap().starts_with("gpu, llvmpipe"));
+        let note = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(note.starts_with("note: running on gpu, llvmpipe"), "{note}");
+        let way = "; --device cpu, or a name of taipan devices, chooses another\n";
+        assert!(note.ends_with(way), "{note}");
+    }
+
+    #[test]
+    fn a_dtype_that_a_gpu_lacks_names_others() {
+        let bench = "bench linear --device llvmpipe --dtype bf16";
+        let Some(mut command) = program(bench) else { return };
+        let output = run(&mut command);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(error.starts_with("error: gpu, llvmpipe"), "{error}");
+        let others = [
+            " does not support bf16; use --dtype f32, or --device cpu\n",
+            " does not support bf16; use --dtype f32 or --dtype f16, or --device cpu\n",
+        ];
+        assert!(others.iter().any(|others| error.ends_with(others)), "{error}");
     }
 }

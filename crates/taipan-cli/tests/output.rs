@@ -45,5 +45,53 @@ fn output_that_cannot_be_written_is_a_failure() {
     let output = taipan(&["devices"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("taipan: output: No space left on device"), "{stderr}");
+    assert!(stderr.contains("error: output: No space left on device"), "{stderr}");
+}
+
+#[test]
+fn completions_and_manual_pages_have_every_command() {
+    let stdout = |arguments: &[&str]| {
+        let output = taipan(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let commands = ["train", "generate", "eval", "look", "web", "convert", "info", "bench"];
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&["completions", shell]);
+        for command in commands {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+        assert!(script.contains("early-stop"), "{shell}: flags of train");
+    }
+    assert!(stdout(&["man"]).contains(".TH taipan 1"));
+    let pages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("manual_pages");
+    std::fs::create_dir_all(&pages).unwrap();
+    stdout(&["man", pages.to_str().unwrap()]);
+    for command in commands {
+        let page = std::fs::read_to_string(pages.join(format!("taipan-{command}.1"))).unwrap();
+        assert!(page.contains(&format!(".TH taipan-{command} 1")), "{page}");
+    }
+}
+
+/// Vulkan's drivers say things of their own on standard error.
+#[test]
+fn drivers_are_silent() {
+    let output = taipan(&["devices"]).env_remove("XDG_RUNTIME_DIR").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_config_tells_its_dtype() {
+    let config = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dtype_config.json");
+    for (dtype, shown) in [
+        (r#""dtype": "bfloat16""#, "246.3 MiB in bf16"),
+        (r#""torch_dtype": "float32""#, "492.6 MiB in f32"),
+        (r#""use_cache": true"#, "492.6 MiB in f32"),
+    ] {
+        let json = r#"{"model_type": "mamba", "num_hidden_layers": 24, "#;
+        std::fs::write(&config, format!("{json}{dtype}}}")).unwrap();
+        let output = taipan(&["info", config.to_str().unwrap()]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.starts_with(&format!("Mamba, 129.1 M parameters, {shown}\n")), "{text}");
+    }
 }

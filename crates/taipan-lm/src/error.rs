@@ -113,10 +113,16 @@ impl InvalidValue {
         }
         let expected = match (range.start_bound(), range.end_bound()) {
             (Bound::Included(min), Bound::Included(max)) => format!("{min} to {max}"),
-            (Bound::Included(min), Bound::Excluded(max)) => {
-                format!("at least {min} and below {max}")
+            (Bound::Included(min), Bound::Excluded(max)) => match max.to_string().as_str() {
+                "inf" => format!("a finite number of {min} or more"),
+                max => format!("at least {min} and below {max}"),
+            },
+            (Bound::Excluded(min), Bound::Excluded(max)) => {
+                match (min.to_string().as_str(), max.to_string().as_str()) {
+                    ("0", "inf") => "a positive number".into(),
+                    (min, max) => format!("above {min} and below {max}"),
+                }
             }
-            (Bound::Excluded(min), Bound::Excluded(max)) => format!("above {min} and below {max}"),
             (Bound::Included(min), Bound::Unbounded) => format!("{min} or more"),
             (min, max) => format!("{min:?} to {max:?}"),
         };

@@ -82,7 +82,7 @@ impl Preset {
     /// ```
     pub fn recipe(self) -> Recipe {
         let (_, _, [batch_size, block_size, grad_accum], peak, total) = self.row();
-        let (min, warmup, curve) = (peak / 10.0, total / 20, Curve::Cosine);
+        let (min, warmup, curve) = (Recipe::min_lr(peak), total / 20, Curve::Cosine);
         let schedule = Schedule { peak, min, warmup, total, curve };
         Recipe { batch_size, block_size, grad_accum, schedule, ..Recipe::default() }
     }

@@ -137,6 +137,8 @@ pub(crate) fn contents<'a>(
     });
     let mut tokens = json!({
         "clean_up_tokenization_spaces": false,
+        // To generate from prompts of several lengths at once.
+        "padding_side": "left",
         "tokenizer_class": "PreTrainedTokenizerFast",
     });
     if let Some(eos_token) = tokenizer.eos_token() {

@@ -122,6 +122,17 @@ impl Recipe {
             .map_or(Ok(()), |norm| InvalidValue::check(OWNER, "grad_clip", norm, positive))
     }
 
+    /// The final learning rate that suits a peak: a tenth of it, without the noise of binary
+    /// fractions.
+    ///
+    /// ```
+    /// assert_ne!(0.003 / 10.0, 0.0003);
+    /// assert_eq!(taipan_lm::Recipe::min_lr(0.003), 0.0003);
+    /// ```
+    pub fn min_lr(peak: f64) -> f64 {
+        format!("{:.14e}", peak / 10.0).parse().expect("a number, as it was printed")
+    }
+
     /// This recipe with what `other` may change when a run is resumed: the length of the schedule,
     /// and the activations.
     pub fn continued(&self, other: &Recipe) -> Recipe {
@@ -161,10 +172,7 @@ mod tests {
         let cases: [(Change, &str); 13] = [
             (|r| r.block_size = 0, "block_size is 0, expected 1 or more"),
             (|r| r.grad_accum = 0, "grad_accum is 0, expected 1 or more"),
-            (
-                |r| r.schedule.peak = f64::NAN,
-                "schedule.peak is NaN, expected above 0 and below inf",
-            ),
+            (|r| r.schedule.peak = f64::NAN, "schedule.peak is NaN, expected a positive number"),
             (|r| r.schedule.min = 1.0, "schedule.min is 1, expected 0 to 0.002"),
             (|r| r.schedule.total = 0, "schedule.total is 0, expected 1 to 1099511627776"),
             (|r| r.schedule.warmup = 1001, "schedule.warmup is 1001, expected 0 to 1000"),
@@ -172,11 +180,14 @@ mod tests {
                 |r| r.schedule.curve = Curve::StableDecay { decay: 1001 },
                 "schedule.decay is 1001, expected 0 to 950",
             ),
-            (|r| r.weight_decay = -0.1, "weight_decay is -0.1, expected at least 0 and below inf"),
+            (
+                |r| r.weight_decay = -0.1,
+                "weight_decay is -0.1, expected a finite number of 0 or more",
+            ),
             (|r| r.beta1 = 1.0, "beta1 is 1, expected at least 0 and below 1"),
             (|r| r.beta2 = -0.5, "beta2 is -0.5, expected at least 0 and below 1"),
-            (|r| r.eps = 0.0, "eps is 0, expected above 0 and below inf"),
-            (|r| r.grad_clip = Some(0.0), "grad_clip is 0, expected above 0 and below inf"),
+            (|r| r.eps = 0.0, "eps is 0, expected a positive number"),
+            (|r| r.grad_clip = Some(0.0), "grad_clip is 0, expected a positive number"),
             (
                 |r| r.batch_size = 1 << 24,
                 "batch_size × block_size × grad_accum is 4294967296, expected 1 to 2147483648",

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use taipan::nn::Module;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, Conversion, Layout, Mamba, ModelFiles, Tokenizer};
+use taipan_lm::{Config, Conversion, Layout, Mamba, ModelFiles, Preset, Tokenizer};
 
 /// Of each sequence, the logits of its last token are compared.
 const SEQUENCES: [[u32; 12]; 2] =
@@ -19,15 +20,16 @@ fn python() -> Option<PathBuf> {
     check.is_ok_and(|output| output.status.success()).then_some(python)
 }
 
-/// Run `with_transformers.py`; what it prints last is the logits by directory.
+/// The logits by directory.
 fn logits_there(python: &Path, command: &str, directories: &[PathBuf]) -> Value {
+    there(python, [command, &serde_json::to_string(&SEQUENCES).unwrap()], directories)
+}
+
+/// What `with_transformers.py` prints.
+fn there(python: &Path, arguments: [&str; 2], directories: &[PathBuf]) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/with_transformers.py");
-    let output = Command::new(python)
-        .arg(script)
-        .args([command, &serde_json::to_string(&SEQUENCES).unwrap()])
-        .args(directories)
-        .output()
-        .unwrap();
+    let output =
+        Command::new(python).arg(script).args(arguments).args(directories).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -49,10 +51,40 @@ fn assert_close(found: &[f64], expected: &Value, what: &Path) {
     }
 }
 
+const SKIPPED: &str = "skipped: no Python with torch and transformers; TAIPAN_PYTHON names another";
+
+/// Texts of several lengths, padded to one, are continued as each of them alone.
+#[test]
+fn models_of_bytes_generate_in_batches_there() {
+    let Some(python) = python() else {
+        eprintln!("{SKIPPED}");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config { hidden_size: 24, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
+    let mut model = Mamba::new(&config, DType::F32, 3, &Device::Cpu).unwrap();
+    for (name, tensor) in model.parameters_mut() {
+        // Large enough that one token is far more likely than the others.
+        if name.contains("embeddings") {
+            *tensor = tensor.scale(40.0).unwrap().detached();
+        }
+    }
+    model.save_pretrained(directory.path(), &Tokenizer::bytes()).unwrap();
+    let texts = ["a", "a longer one, né Ā", "two"];
+    let arguments = ["generate", &serde_json::to_string(&texts).unwrap()];
+    let found = there(&python, arguments, &[directory.path().to_owned()]);
+    assert_eq!(found["batched"], found["alone"]);
+    for (text, ids) in texts.iter().zip(found["batched"].as_array().unwrap()) {
+        let ids: Vec<u32> = serde_json::from_value(ids.clone()).unwrap();
+        assert!(ids.len() > text.len(), "{text}: {ids:?}");
+        assert_eq!(ids[..text.len()], Tokenizer::bytes().encode(text).unwrap(), "{text}");
+    }
+}
+
 #[test]
 fn models_are_the_same_on_both_sides() {
     let Some(python) = python() else {
-        eprintln!("skipped: no Python with torch and transformers; TAIPAN_PYTHON names another");
+        eprintln!("{SKIPPED}");
         return;
     };
     let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,10 @@
     with_transformers.py make SEQUENCES DIRECTORIES    makes a model in each, as its name says
     with_transformers.py read SEQUENCES DIRECTORIES    reads the model in each
 
-Both print the logits after the last token of each sequence, by directory, as JSON.
+    with_transformers.py generate TEXTS DIRECTORIES    continues texts with the model in each
+
+The first two print the logits after the last token of each sequence, by directory, as JSON; the last
+one the ids of each text and of what follows it, of all texts at once and of each alone.
 """
 
 import json
@@ -12,7 +15,7 @@ import sys
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, MambaConfig, MambaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, MambaConfig, MambaForCausalLM
 
 SIZES = {"vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 2, "state_size": 6}
 
@@ -95,7 +98,22 @@ def read(directory):
     return model.eval()
 
 
+def generate(directory, texts):
+    """The texts with what follows them, as lists of ids without padding."""
+    tokenizer, model = AutoTokenizer.from_pretrained(directory), read(directory)
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    rows = model.generate(**inputs, max_new_tokens=20, do_sample=False).tolist()
+    padding = (inputs["attention_mask"] == 0).sum(dim=1).tolist()
+    return [row[count:] for row, count in zip(rows, padding)]
+
+
 command, sequences, *directories = sys.argv[1:]
+if command == "generate":
+    texts = json.loads(sequences)
+    for path in map(pathlib.Path, directories):
+        alone = [generate(path, [text])[0] for text in texts]
+        print(json.dumps({"batched": generate(path, texts), "alone": alone}))
+    sys.exit()
 ids, logits = torch.tensor(json.loads(sequences)), {}
 for path in directories:
     model = {"make": make, "read": read}[command](pathlib.Path(path))

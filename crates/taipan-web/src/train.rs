@@ -79,7 +79,7 @@ impl Options {
         };
         let schedule = Schedule {
             peak: lr,
-            min: self.min_lr.unwrap_or(lr / 10.0),
+            min: self.min_lr.unwrap_or_else(|| Recipe::min_lr(lr)),
             warmup: self.warmup.unwrap_or(steps / 20),
             total: steps,
             curve,

@@ -13,7 +13,7 @@ use taipan_lm::Config;
 pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
 pub use self::run::{Decode, Prefill, decode, prefill};
 pub use self::step::{Step, step};
-use crate::machine::Dtype;
+use crate::machine::{self, Dtype};
 use crate::{Failure, Usage};
 
 /// What is measured in which type and where, and how often.
@@ -24,7 +24,7 @@ struct Common {
     dtype: Dtype,
     /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see taipan
     /// devices
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    #[arg(long, value_name = "DEVICE", default_value = machine::AUTO)]
     device: String,
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N")]

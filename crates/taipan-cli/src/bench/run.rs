@@ -155,7 +155,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(flags: &'a Model, tokens: usize) -> Result<Run<'a>, Failure> {
-        let device = machine::device(&flags.common.device, flags.common.dtype)?;
+        let device = machine::name_for(&flags.common.device, flags.quantize);
+        let device = machine::device(device, flags.common.dtype)?;
         let config = config([flags.vocab_size, flags.d_model, flags.n_layer, flags.d_state])?;
         let all = flags.batch.saturating_mul(tokens);
         if !(1..=1 << 20).contains(&all) {

@@ -7,9 +7,8 @@ use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
 
 use super::output::Output;
-use super::report::eprint;
 use super::{Generated, Session};
-use crate::{Failure, stop};
+use crate::{Failure, message, stop};
 
 const HELP: &str =
     "A line is the beginning of a text. Ctrl-C stops a text, and between texts the program.\n";
@@ -20,7 +19,7 @@ pub fn run(session: &mut Session) -> Result<ControlFlow<()>, Failure> {
     let config = Config::builder().auto_add_history(true).build();
     let mut editor = Editor::<(), MemHistory>::with_history(config, MemHistory::new())
         .map_err(|error| format!("terminal: {error}"))?;
-    eprint(HELP);
+    message::print(HELP);
     loop {
         stop::end();
         let line = match editor.readline("> ") {

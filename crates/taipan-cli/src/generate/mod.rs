@@ -15,7 +15,7 @@ use self::output::Output;
 pub use self::output::printable;
 use self::report::Speed;
 use crate::model::{Model, ModelFlags};
-use crate::{Failure, Usage, machine, stop, usage};
+use crate::{Failure, Usage, machine, message, stop, usage};
 
 /// Below 1: most of what a small model is unsure about is wrong.
 pub const TEMPERATURE: f64 = 0.7;
@@ -25,47 +25,47 @@ pub const TEMPERATURE: f64 = 0.7;
 pub struct Flags {
     #[command(flatten)]
     model: ModelFlags,
-    /// The text to continue [default: standard input; on a terminal, line by line]
+    /// Prompt: the text to continue [default: standard input; on a terminal, line by line]
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt_file", "prompt_ids"])]
     #[arg(allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// A file with the text to continue; a line end at its end is not part of it
+    /// Read the prompt from a file, without the newline at its end
     #[arg(long, value_name = "FILE", conflicts_with = "prompt_ids")]
     prompt_file: Option<PathBuf>,
-    /// The tokens to continue, as 5,9,2: nothing is put before them
+    /// Prompt as token ids, for example 5,9,2; nothing is added before them
     #[arg(long, value_name = "IDS", value_delimiter = ',', num_args = 1)]
     prompt_ids: Option<Vec<u32>>,
-    /// Tokens to generate at most
+    /// Maximum number of tokens to generate
     #[arg(short, value_name = "N", default_value_t = 256)]
     n: usize,
-    /// Logits are divided by it; at 0 the likeliest token is taken
+    /// Sampling temperature; 0 for greedy decoding
     #[arg(long, value_name = "T", default_value_t = TEMPERATURE)]
     temperature: f64,
-    /// Sample from the K likeliest tokens only
+    /// Top-k sampling: from the K most likely tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Sample from the likeliest tokens only, as few as have probability P together
+    /// Top-p (nucleus) sampling: from the most likely tokens with total probability P
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     top_p: f64,
-    /// Sample only from tokens at least P times as likely as the likeliest
+    /// Min-p sampling: from tokens at least P times as likely as the most likely one
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     min_p: f64,
-    /// Makes tokens that are in the text already less likely; 1 for none
+    /// Repetition penalty, for tokens that are already in the text; 1 disables
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     repetition_penalty: f64,
-    /// The same seed gives the same text [default: 0, or that of --load-state]
+    /// Random seed: the same seed gives the same text [default: 0, or that of --load-state]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// End the text before this one; may be repeated
+    /// Stop sequence: generation ends before this text; may be repeated
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
-    /// Do not end the text at the end-of-text token
+    /// Do not stop at the end-of-text token
     #[arg(long)]
     ignore_eos: bool,
-    /// Print the text when it is complete
+    /// Print the text when it is complete, not token by token
     #[arg(long)]
     no_stream: bool,
-    /// Texts to generate at once
+    /// Batch size: texts to generate in parallel
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
     batch: Option<u32>,
@@ -82,10 +82,10 @@ pub struct Flags {
     /// Continue from a state; a prompt that is given by a flag comes after it
     #[arg(long, value_name = "FILE", conflicts_with = "cache")]
     load_state: Option<PathBuf>,
-    /// Keep states of prompts in this directory, and continue from them
+    /// Prompt cache: keep the states of prompts in this directory, and continue from them
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// The size of --cache at most; what was not used for longest is removed
+    /// Maximum size of --cache; the least recently used states are removed
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     cache_size: u64,
 }
@@ -298,7 +298,7 @@ impl<'a> Session<'a> {
             rest = generation.prompt_chunk(rest)?;
             if let Some(cache) = &self.cache {
                 let stored = cache.store(&mut generation, &ids[..ids.len() - rest.len()]);
-                stored.unwrap_or_else(|error| report::warn(&error.to_string()));
+                stored.unwrap_or_else(message::warning);
             }
         }
         if let Some(batch) = flags.batch {
@@ -348,7 +348,7 @@ impl<'a> Session<'a> {
         let (model, sampler) = (self.model, self.flags.sampler(self.seed));
         let hit = self.cache.as_ref().map(|cache| cache.find(&model.mamba, ids));
         let (found, problems) = hit.map_or((None, Vec::new()), |hit| (hit.found, hit.problems));
-        problems.iter().for_each(|problem| report::warn(&format!("{problem}; it is removed")));
+        problems.iter().for_each(|problem| message::warning(format!("{problem}; it is removed")));
         let (cached, snapshot) = match (found, &self.loaded) {
             (Some((cached, snapshot)), _) => (cached, Some(snapshot)),
             (None, loaded) => (0, loaded.clone()),

@@ -1,13 +1,12 @@
 //! What is printed besides the text.
 
-use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use taipan_lm::{Completion, FinishReason, Tokenizer};
 
 use super::Session;
-use crate::Failure;
+use crate::{Failure, message};
 
 /// Counts and times of a prompt and its texts.
 pub struct Speed {
@@ -41,18 +40,8 @@ impl Speed {
             self.generated,
             self.time.as_secs_f64(),
         );
-        eprint(&format!("{text}\n"));
+        message::print(&format!("{text}\n"));
     }
-}
-
-/// Report a problem that does not stop the program.
-pub fn warn(problem: &str) {
-    eprint(&format!("taipan: warning: {problem}\n"));
-}
-
-/// eprintln! panics where nobody reads standard error.
-pub fn eprint(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Token ids as text.

@@ -119,16 +119,20 @@ impl Plot {
     }
 }
 
-/// The exponential mean over a twentieth of the points, without the bias towards the first.
+/// The mean over a twentieth of the points around each, so that the curve does not lag; over fewer
+/// at the ends, as many on either side.
 fn smoothed(points: &[Point]) -> Vec<Point> {
-    let keep = 1.0 - 1.0 / (points.len() as f64 / 20.0).max(1.0);
-    let (mut sum, mut weight) = (0.0, 0.0);
-    let smooth = |(x, y): &Point| {
-        sum = keep * sum + (1.0 - keep) * y;
-        weight = keep * weight + (1.0 - keep);
-        (*x, sum / weight)
+    let reach = points.len() / 40;
+    let mut sums = vec![0.0];
+    for (_, y) in points {
+        sums.push(sums[sums.len() - 1] + y);
+    }
+    let smooth = |(i, (x, _)): (usize, &Point)| {
+        let reach = reach.min(i).min(points.len() - 1 - i);
+        let (first, end) = (i - reach, i + reach + 1);
+        (*x, (sums[end] - sums[first]) / (end - first) as f64)
     };
-    points.iter().map(smooth).collect()
+    points.iter().enumerate().map(smooth).collect()
 }
 
 /// At max [`POINTS`] of them, with the last.
@@ -152,6 +156,17 @@ mod tests {
         let smooth = thinned(&smoothed(&points));
         assert!(smooth.len() <= POINTS && smooth.last().unwrap().0 == 4999.0);
         assert!(smooth.iter().all(|(_, y)| (y - 2.5).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_smoothed_curve_does_not_lag() {
+        let falling: Vec<Point> = (0..1000).map(|x| (x as f64, 9.0 - x as f64 / 200.0)).collect();
+        for ((_, y), (_, smooth)) in falling.iter().zip(smoothed(&falling)) {
+            assert!((y - smooth).abs() < 1e-9, "{y} {smooth}");
+        }
+        let noisy: Vec<Point> = (0..1000).map(|x| (x as f64, (x % 2) as f64)).collect();
+        let middle = &smoothed(&noisy)[100..900];
+        assert!(middle.iter().all(|(_, y)| (y - 0.5).abs() < 0.02), "{middle:?}");
     }
 
     #[test]

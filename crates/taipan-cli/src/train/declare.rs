@@ -33,7 +33,7 @@ macro_rules! settings {
         )+})+
     ) => {
         /// What the user specified, on the command line or in a file. Every field is a flag and,
-        /// except `config` and `resume`, a key of the file.
+        /// except the last ones, a key of the file.
         #[derive(clap::Args, Clone, Debug, Default, Deserialize, Serialize)]
         #[serde(rename_all = "kebab-case", deny_unknown_fields)]
         pub struct Flags {
@@ -48,28 +48,39 @@ macro_rules! settings {
             #[arg(long, help_heading = "Output")]
             #[serde(skip)]
             pub resume: bool,
+            /// Replace the run in --out: remove its files, and begin a new one
+            #[arg(long, help_heading = "Output", conflicts_with = "resume")]
+            #[serde(skip)]
+            pub overwrite: bool,
             /// Read flags from a TOML file, as `d-model = 256`; the command line wins over it
             #[arg(long, value_name = "FILE.toml")]
             #[serde(skip)]
             pub config: Option<PathBuf>,
+            /// In the file of a run: what was not specified.
+            #[arg(skip)]
+            #[serde(skip_serializing)]
+            pub derived: Option<Box<Flags>>,
         }
 
         /// All settings of a run.
-        #[derive(Clone, Debug, PartialEq, Serialize)]
+        #[derive(Clone, Debug, Serialize)]
         #[serde(rename_all = "kebab-case")]
         pub struct Settings {
             $($(
                 $(#[doc = $doc])+
                 pub $name: settings!(@type $type $(= $default)?),
             )+)+
+            /// What the user specified of these.
+            #[serde(skip)]
+            pub specified: Flags,
         }
 
         /// Every setting with its scope, in the order of the help.
-        const SETTINGS: &[(&str, Scope)] = &[$($((stringify!($name), Scope::$scope)),+),+];
+        pub(super) const SETTINGS: &[(&str, Scope)] = &[$($((stringify!($name), Scope::$scope)),+),+];
 
         impl Flags {
             /// These and, where they are not given, `other`.
-            fn or(self, other: Flags) -> Flags {
+            pub(super) fn or(self, other: Flags) -> Flags {
                 Flags { $($($name: self.$name.or(other.$name),)+)+ ..self }
             }
         }
@@ -77,14 +88,15 @@ macro_rules! settings {
         impl Settings {
             /// The flags and, where they are not given, the defaults.
             fn resolve(flags: Flags $(, $given: &$given_type)*) -> Settings {
+                let specified = flags.clone();
                 $($(let $name = settings!(@value flags.$name $(, $default)?);)+)+
-                Settings { $($($name),+),+ }
+                Settings { $($($name,)+)+ specified }
             }
 
             /// An error unless the settings with a range lie in it.
             #[allow(unused_variables)]
             fn check_ranges(&self) -> Result<(), InvalidValue> {
-                let Settings { $($($name),+),+ } = self.clone();
+                let Settings { $($($name,)+)+ .. } = self.clone();
                 $($($(check(stringify!($name), $name, $range)?;)?)+)+
                 Ok(())
             }

@@ -18,7 +18,10 @@ pub struct State {
     pub step: u64,
     pub steps: u64,
     pub loss: f64,
+    /// As last measured.
     pub held_out: Option<HeldOut>,
+    /// Whether that was at this step.
+    pub evaluated: bool,
     pub tokens_per_second: f64,
     pub lr: f64,
     pub grad_norm: f64,
@@ -37,8 +40,7 @@ pub struct Progress {
 
 impl Progress {
     pub fn new() -> Progress {
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        let terminal = std::io::stdout().is_terminal() && !dumb;
+        let terminal = is_terminal();
         Progress { console: Console::new(), terminal, drawn: None, line: String::new() }
     }
 
@@ -47,14 +49,17 @@ impl Progress {
         let early = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);
         if self.terminal && !(early && state.step < state.steps) {
             self.drawn = Some(Instant::now());
-            self.show(bar(state, width()));
+            // The terminal adds ^C when it is typed.
+            self.show(bar(state, width().saturating_sub("^C".len())));
         }
     }
 
-    /// After a step that is logged.
+    /// After a step that is logged: a line that stays, on a terminal only for evaluations.
     pub fn log(&mut self, state: &State) {
-        if !self.terminal {
-            self.console.try_print(plain(state) + "\n");
+        match (self.terminal, state.evaluated) {
+            (true, true) => self.log_line(&evaluated(state, width())),
+            (true, false) => {}
+            (false, _) => self.console.try_print(plain(state) + "\n"),
         }
     }
 
@@ -88,14 +93,29 @@ impl Progress {
     }
 
     fn show(&mut self, line: String) {
-        // Spaces over what the last line leaves: every terminal understands them.
-        let rest = length(&self.line).saturating_sub(length(&line));
-        let blank = " ".repeat(rest);
         if !(self.line.is_empty() && line.is_empty()) {
             let end = if line.is_empty() { "\r" } else { "" };
-            self.console.try_print(format!("\r{line}{blank}{end}"));
+            let cleared = clear(length(&self.line), columns());
+            // Spaces for a terminal that is to get no escape sequences.
+            let blank = " ".repeat(match cleared.as_str() {
+                "\r" => length(&self.line).saturating_sub(length(&line)),
+                _ => 0,
+            });
+            self.console.try_print(format!("{cleared}{line}{blank}{ERASE_LINE}{end}"));
         }
         self.line = line;
+    }
+}
+
+/// Erases what is right of the cursor.
+const ERASE_LINE: &str = "\x1b[K";
+
+/// Moves the cursor to the beginning of a line of this length, which a terminal that has become too
+/// narrow for it shows in several rows: these are erased.
+fn clear(length: usize, columns: usize) -> String {
+    match length.saturating_sub(1) / columns.max(1) {
+        0 => "\r".into(),
+        rows => format!("\r\x1b[{rows}A\x1b[J"),
     }
 }
 
@@ -107,10 +127,19 @@ impl Drop for Progress {
     }
 }
 
+/// Whether standard output is a terminal on which a line can be redrawn.
+pub fn is_terminal() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Columns of the terminal.
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
+}
+
 /// Columns to write to, without the last one, where some terminals start a new line.
 pub fn width() -> usize {
-    let columns = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
-    columns.saturating_sub(1)
+    columns().saturating_sub(1)
 }
 
 /// A value with its name and unit; the least important is dropped first when there is no room.
@@ -145,30 +174,49 @@ fn fields(state: &State) -> Vec<Field> {
     fields
 }
 
-/// `120/400 ████▌     loss 2.134 …`, no longer than `width`.
-fn bar(state: &State, width: usize) -> String {
-    let step = format!("{}/{}", state.step, state.steps);
-    let mut fields = fields(state);
-    let bar = 6;
+/// The most important fields that fit into `width` columns, each after `gap` more, and what is
+/// left of these.
+fn fit(mut fields: Vec<Field>, gap: usize, width: usize) -> (Vec<Field>, usize) {
     loop {
-        let needed: usize = fields.iter().map(|field| 1 + length(&field.plain)).sum();
-        let needed = step.len() + 1 + bar + needed;
-        if needed <= width {
-            let bar = (bar + width - needed).min(30);
-            let fraction = state.step as f64 / state.steps as f64;
-            let fields: String = fields.iter().map(|field| format!(" {}", field.styled)).collect();
-            return format!("{step} {}{fields}", blocks(fraction, bar));
-        }
+        let needed: usize = fields.iter().map(|field| gap + length(&field.plain)).sum();
         let least = (0..fields.len()).min_by_key(|i| fields[*i].importance);
-        match least {
+        match least.filter(|_| needed > width) {
             Some(least) => drop(fields.remove(least)),
-            None => return step.chars().take(width).collect(),
+            None => return (fields, width.saturating_sub(needed)),
         }
     }
 }
 
+/// `120/400 ████▌     loss 2.134 …`, no longer than `width`.
+fn bar(state: &State, width: usize) -> String {
+    const MIN: usize = 6;
+    let step = format!("{}/{}", state.step, state.steps);
+    let Some(room) = width.checked_sub(step.len() + 1 + MIN) else {
+        return step.chars().take(width).collect();
+    };
+    let (fields, rest) = fit(fields(state), 1, room);
+    if fields.is_empty() {
+        return step.chars().take(width).collect();
+    }
+    let fraction = state.step as f64 / state.steps as f64;
+    let fields: String = fields.iter().map(|field| format!(" {}", field.styled)).collect();
+    format!("{step} {}{fields}", blocks(fraction, (MIN + rest).min(30)))
+}
+
+/// `step 120/400  loss 2.134  val 2.301  bits/byte 3.320`, no longer than `width`.
+fn evaluated(state: &State, width: usize) -> String {
+    let step = format!("step {}/{}", state.step, state.steps);
+    let mut fields = fields(state);
+    let speed = fields.iter().position(|field| field.plain.ends_with("tok/s"));
+    fields.truncate(speed.unwrap_or(fields.len()));
+    let (fields, _) = fit(fields, 2, width.saturating_sub(step.len()));
+    step + &fields.iter().map(|field| format!("  {}", field.styled)).collect::<String>()
+}
+
 fn plain(state: &State) -> String {
-    let fields: String = fields(state).iter().map(|field| format!("  {}", field.plain)).collect();
+    let held_out = state.held_out.filter(|_| state.evaluated);
+    let fields = fields(&State { held_out, ..*state });
+    let fields: String = fields.iter().map(|field| format!("  {}", field.plain)).collect();
     format!("step {}/{}{fields}", state.step, state.steps)
 }
 
@@ -215,6 +263,7 @@ mod tests {
             steps: 400,
             loss: 2.1344,
             held_out: Some(HeldOut { val_loss: 2.301, bits_per_byte: Some(3.32) }),
+            evaluated: true,
             tokens_per_second: 12_345.0,
             lr: 9.8e-4,
             grad_norm: 0.8312,
@@ -244,6 +293,26 @@ mod tests {
             "step 120/400  loss 2.134  val 2.301  bits/byte 3.320  12.3k tok/s  lr 9.8e-4  \
              grad 0.83  1m05s left"
         );
+    }
+
+    #[test]
+    fn held_out_text_is_in_the_lines_of_evaluations() {
+        let between = State { evaluated: false, ..state() };
+        assert_eq!(
+            plain(&between),
+            "step 120/400  loss 2.134  12.3k tok/s  lr 9.8e-4  grad 0.83  1m05s left"
+        );
+        let text = |width| anstream::adapter::strip_str(&evaluated(&state(), width)).to_string();
+        assert_eq!(text(79), "step 120/400  loss 2.134  val 2.301  bits/byte 3.320");
+        assert_eq!(text(49), "step 120/400  loss 2.134  bits/byte 3.320");
+    }
+
+    #[test]
+    fn a_line_that_a_narrower_terminal_wrapped_is_erased_in_all_its_rows() {
+        assert_eq!(clear(0, 50), "\r");
+        assert_eq!(clear(50, 50), "\r");
+        assert_eq!(clear(97, 50), "\r\x1b[1A\x1b[J");
+        assert_eq!(clear(101, 50), "\r\x1b[2A\x1b[J");
     }
 
     #[test]

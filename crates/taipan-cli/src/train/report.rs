@@ -8,11 +8,13 @@ use taipan_lm::{Mamba, free_memory};
 
 use super::corpus::Corpus;
 use super::metrics::{HeldOut, Row};
-use super::progress::{duration, rate, width};
+use super::progress::{duration, is_terminal, rate, width};
 use super::settings::Settings;
 use super::sparkline::{range, sparkline};
 use super::start::Start;
 use super::values::LrCurve;
+use crate::machine;
+use crate::wrap::wrap;
 
 const NAME: Style = Style::new().bold();
 
@@ -27,8 +29,10 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
         [file] => file.clone(),
         [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     };
+    let from = settings.from.as_ref();
+    let from = from.map_or(String::new(), |from| format!(", fine-tuned from {}", from.display()));
     let mut lines = vec![
-        ("model", format!("{}, {parameters:.2} M parameters", shape(model))),
+        ("model", format!("{}, {parameters:.2} M parameters{from}", shape(model))),
         ("text", format!("{text}, {}", crate::bytes(data.bytes()))),
     ];
     if let [first, ..] = start.skipped.as_slice() {
@@ -53,13 +57,24 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     let (lr, min_lr) = (settings.lr, settings.min_lr);
     let then = match settings.schedule {
         LrCurve::Constant => String::new(),
-        LrCurve::Cosine => format!(", then by cosine to {min_lr:.1e}"),
-        LrCurve::Wsd => format!(", in the last {} steps to {min_lr:.1e}", settings.decay),
+        LrCurve::Cosine => format!(", cosine decay to {min_lr:.1e}"),
+        LrCurve::Wsd => format!(", decay to {min_lr:.1e} in the last {} steps", settings.decay),
     };
-    let schedule = format!("{lr:.1e} after a warm-up of {}{then}", settings.warmup);
+    let source = settings.lr_source(model.config());
+    let source = source.map_or(String::new(), |source| format!(" ({source})"));
+    let warmup = match settings.warmup {
+        1 => "1 step".into(),
+        steps => format!("{steps} steps"),
+    };
+    let schedule = format!("{lr:.1e}{source}, warm-up {warmup}{then}");
     let device = model.device();
+    let chosen = settings.specified.device.as_deref().is_none_or(|name| name == machine::AUTO);
+    let choose = match chosen && *device != Device::Cpu {
+        true => format!("; {}", machine::CHOOSE),
+        false => String::new(),
+    };
     let free = free_memory().filter(|_| *device == Device::Cpu);
-    let free = free.map_or(String::new(), |free| format!(", {} are free", crate::bytes(free)));
+    let free = free.map_or(String::new(), |free| format!(", {} free", crate::bytes(free)));
     let memory = format!("about {}{free}", crate::bytes(start.memory.total()));
     let out = settings.out.display();
     let out = match trainer.steps_done() {
@@ -69,8 +84,8 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     lines.extend([
         ("tokens", tokens),
         ("training", training),
-        ("rate", schedule),
-        ("device", device.describe()),
+        ("lr", schedule),
+        ("device", device.describe() + &choose),
         ("memory", memory),
         ("output", out),
     ]);
@@ -109,18 +124,24 @@ pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
     table(&lines)
 }
 
-/// Where the model is, and how to continue.
-pub fn next_steps(settings: &Settings, step: u64) -> String {
+/// Where the model is, and how to use it.
+pub fn next_steps(settings: &Settings) -> String {
     let out = settings.out.display();
-    let mut more = resume(settings);
-    if step >= settings.steps {
-        more += &format!(" --steps {}", 2 * settings.steps);
-    }
     table(&[
         ("model", format!("{out}: config.json, model.safetensors, tokenizer.json")),
         ("curves", format!("{out}/loss.svg, {out}/metrics.jsonl")),
-        ("to resume", more),
+        ("generate", format!("taipan generate {out}")),
     ])
+}
+
+/// How to train a finished model further.
+pub fn longer(settings: &Settings) -> String {
+    table(&[("to resume", format!("{} --steps {}", resume(settings), 2 * settings.steps))])
+}
+
+/// A sentence, broken between words where it is shown on a terminal.
+pub fn sentence(text: &str) -> String {
+    format!("{}\n", wrapped(text, 0))
 }
 
 /// The command that resumes a run.
@@ -132,6 +153,13 @@ pub fn resume(settings: &Settings) -> String {
 const NAMES: usize = 12;
 
 fn table(lines: &[(&str, String)]) -> String {
-    let line = |(name, value): &(&str, String)| format!("{NAME}{name:<NAMES$}{NAME:#}{value}\n");
+    let line = |(name, value): &(&str, String)| {
+        format!("{NAME}{name:<NAMES$}{NAME:#}{}\n", wrapped(value, NAMES))
+    };
     lines.iter().map(line).collect()
+}
+
+/// A text after `indent` columns.
+pub fn wrapped(text: &str, indent: usize) -> String {
+    if is_terminal() { wrap(text, indent, width()) } else { text.into() }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -14,13 +15,16 @@ use super::settings::Settings;
 use super::start::Start;
 use super::tensorboard::Events;
 use super::{curve, lock, report, sample};
-use crate::{Failure, stop};
+use crate::{Failure, message, stop};
 
 /// Problems that do not stop the training; the first one creates it.
-const WARNINGS: &str = "warnings.log";
+pub const WARNINGS: &str = "warnings.log";
 
 /// The key of [`Unlogged`] in the notes of checkpoints.
 const UNLOGGED: &str = "unlogged";
+
+/// What a sample begins with.
+const SAMPLE: &str = "  sample: ";
 
 /// A run in progress.
 pub struct Run {
@@ -35,6 +39,8 @@ pub struct Run {
     /// Steps that were done when the program began.
     before: u64,
     held_out: Option<HeldOut>,
+    /// Of samples.
+    prompt: String,
     unlogged: Unlogged,
     /// Of this invocation: since the last row, and in total.
     recent: Throughput,
@@ -76,8 +82,12 @@ enum StopReason {
     Done,
     /// The time is over.
     MaxTime,
-    /// `--stop-after`, or a signal.
-    Stopped,
+    /// Evaluations do not improve.
+    EarlyStop,
+    /// `--stop-after`
+    StopAfter,
+    /// A signal.
+    Interrupted,
 }
 
 impl Run {
@@ -92,6 +102,7 @@ impl Run {
         let events = settings.tensorboard.then(events).transpose()?;
         Ok(Run {
             held_out: metrics.rows.iter().rev().find_map(|row| row.held_out),
+            prompt: sample::prompt(&start.trainer, &settings)?,
             warned: HashSet::new(),
             settings,
             start,
@@ -107,8 +118,9 @@ impl Run {
         })
     }
 
-    /// Train until a reason to stop, and write the model to the directory of the run.
-    pub fn run(mut self) -> Result<(), Failure> {
+    /// Train until a reason to stop, and write the model to the directory of the run. Whether a
+    /// signal was the reason.
+    pub fn run(mut self) -> Result<ControlFlow<()>, Failure> {
         self.progress.print(&format!("{}\n", report::summary(&self.settings, &self.start)));
         if let Some(warning) = lock::warning(&self.settings.out) {
             self.warn(&warning);
@@ -117,11 +129,16 @@ impl Run {
             Ok(stop) => stop,
             Err(error) => return Err(self.with_resume_hint(error)),
         };
-        if self.start.trainer.steps_done() == 0 {
-            let resume = report::resume(&self.settings);
-            let stopped = "stopped before the first step; to start again";
-            self.progress.print(&format!("{stopped}: {resume}\n"));
-            return Ok(());
+        let interrupted = match stop {
+            StopReason::Interrupted => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let step = self.start.trainer.steps_done();
+        let resume = report::resume(&self.settings);
+        if step == 0 {
+            let stopped = format!("stopped before the first step; start again with: {resume}");
+            self.progress.print(&report::sentence(&stopped));
+            return Ok(interrupted);
         }
         self.progress.note("writing the model");
         self.start.lock.check()?;
@@ -130,23 +147,38 @@ impl Run {
         let speed = self.total.tokens_per_second(self.tokens());
         let results = report::results(&self.metrics.rows, self.began.elapsed(), speed);
         self.progress.print(&results);
-        if !matches!(stop, StopReason::Stopped) && self.settings.sample_tokens > 0 {
+        let is_over = !matches!(stop, StopReason::StopAfter | StopReason::Interrupted);
+        if is_over && self.settings.sample_tokens > 0 {
             self.progress.print("\n");
-            let Run { progress, start, settings, .. } = &mut self;
-            let prompt = &settings.prompt;
-            sample::sample(&start.trainer, settings, prompt, |text| progress.print(text))?;
+            let Run { progress, start, settings, prompt, .. } = &mut self;
+            let (seed, tokens) = (settings.seed, settings.sample_tokens);
+            sample::sample(&start.trainer, seed, prompt, tokens, |text| progress.print(text))?;
             self.progress.print("\n");
         }
-        let next = report::next_steps(&self.settings, self.start.trainer.steps_done());
-        self.progress.print(&format!("\n{next}"));
+        self.progress.print(&format!("\n{}", report::next_steps(&self.settings)));
+        let at = format!("at step {step} of {}", self.settings.steps);
+        let stopped = match stop {
+            StopReason::Done => None,
+            StopReason::EarlyStop => {
+                let n = self.settings.early_stop;
+                Some(format!("stopped early {at}: no lower held-out loss in {n} evaluations"))
+            }
+            StopReason::MaxTime => Some(format!("stopped {at} by --max-time, saved")),
+            StopReason::StopAfter | StopReason::Interrupted => Some(format!("stopped {at}, saved")),
+        };
+        let end = match stopped {
+            None => report::longer(&self.settings),
+            Some(stopped) => report::sentence(&format!("{stopped}; resume with: {resume}")),
+        };
+        self.progress.print(&end);
         self.check_output();
-        Ok(())
+        Ok(interrupted)
     }
 
     /// Report, once, a problem that does not affect the training.
     fn warn(&mut self, warning: &str) {
         if self.log_warning(warning) {
-            self.progress.log_line(&format!("warning: {warning}"));
+            self.progress.log_line(&format!("{} {warning}", message::warning_label()));
         }
     }
 
@@ -188,7 +220,6 @@ impl Run {
             && let Some(held_out) = self.evaluate()?
         {
             self.push(Row { step: 0, training: None, held_out: Some(held_out) }, None);
-            self.sample();
         }
         let mut stop = self.stop_reason();
         if stop.is_some() && self.before > 0 {
@@ -212,11 +243,25 @@ impl Run {
         let over = self.settings.max_time.is_some_and(|time| self.began.elapsed() >= time.0);
         if step == self.settings.steps {
             Some(StopReason::Done)
-        } else if Some(step) == self.settings.stop_after || stop::requested() {
-            Some(StopReason::Stopped)
+        } else if Some(step) == self.settings.stop_after {
+            Some(StopReason::StopAfter)
+        } else if stop::requested() {
+            Some(StopReason::Interrupted)
+        } else if over {
+            Some(StopReason::MaxTime)
         } else {
-            over.then_some(StopReason::MaxTime)
+            self.has_stalled().then_some(StopReason::EarlyStop)
         }
+    }
+
+    /// Whether the last evaluations, as many as `--early-stop` says, were no better than one before
+    /// them.
+    fn has_stalled(&self) -> bool {
+        let losses = self.metrics.rows.iter().filter_map(|row| Some(row.held_out?.val_loss));
+        let losses: Vec<f64> = losses.collect();
+        let best = (0..losses.len()).min_by(|a, b| losses[*a].total_cmp(&losses[*b]));
+        let since = best.map_or(0, |best| losses.len() - 1 - best) as u64;
+        self.settings.early_stop > 0 && since >= self.settings.early_stop
     }
 
     /// Measure, show and save what is due after a step. Whether it was the last one is determined
@@ -233,12 +278,12 @@ impl Run {
                 report.step, report.skipped, report.loss_scale
             ));
         }
-        let stop = self.stop_reason();
+        let mut stop = self.stop_reason();
         let is_due = |interval| report.step.is_multiple_of(interval);
         let is_last = matches!(stop, Some(StopReason::Done | StopReason::MaxTime));
         let evaluates = is_due(self.settings.eval_interval) || is_last;
         let held_out = if evaluates { self.evaluate()? } else { None };
-        let state = self.state(report);
+        let state = State { evaluated: held_out.is_some(), ..self.state(report) };
         self.progress.step(&state);
         // Rows that a run without interruption would not have are removed when it is resumed.
         let is_regular = is_due(self.settings.log_interval)
@@ -265,7 +310,10 @@ impl Run {
             self.recent = Throughput::default();
             self.push(Row { step: report.step, training, held_out }, Some(timing));
         }
-        if evaluates {
+        if stop.is_none() && held_out.is_some() && self.has_stalled() {
+            stop = Some(StopReason::EarlyStop);
+        }
+        if evaluates && stop.is_none() {
             self.sample();
         }
         if is_due(self.settings.save_interval) || stop.is_some() {
@@ -288,6 +336,7 @@ impl Run {
             steps: self.settings.steps,
             loss: if steps > 0 { losses / steps as f64 } else { report.loss },
             held_out: self.held_out,
+            evaluated: false,
             tokens_per_second: self.recent.tokens_per_second(self.tokens()),
             lr: report.lr,
             grad_norm: report.grad_norm,
@@ -310,15 +359,20 @@ impl Run {
         Ok(self.held_out)
     }
 
-    /// Show a sample of the text that the model generates now, if one is wanted.
+    /// Show a short sample of the text that the model generates now.
     fn sample(&mut self) {
-        let Run { start, settings, progress, .. } = self;
-        let Some(prompt) = settings.sample.as_deref().filter(|_| settings.sample_tokens > 0) else {
+        let Run { start, settings, prompt, .. } = self;
+        let tokens = settings.sample_tokens.div_ceil(4);
+        if tokens == 0 {
             return;
-        };
+        }
         let mut text = String::new();
-        let sampled = sample::sample(&start.trainer, settings, prompt, |new| text += new);
-        progress.log_line(&format!("sample: {text}"));
+        let sampled =
+            sample::sample(&start.trainer, settings.seed, prompt, tokens, |new| text += new);
+        // In one paragraph.
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = report::wrapped(&words.join(" "), SAMPLE.len());
+        self.progress.log_line(&format!("{SAMPLE}{text}"));
         self.warn_on_error(sampled);
     }
 
@@ -355,6 +409,6 @@ impl Run {
         let checkpoint = self.start.trainer.checkpoint().filter(|checkpoint| checkpoint.exists());
         let Some(checkpoint) = checkpoint else { return error };
         let (checkpoint, command) = (checkpoint.display(), report::resume(&self.settings));
-        format!("{error}\ntaipan: {checkpoint} is complete; to resume from it: {command}").into()
+        format!("{error}\nnote: {checkpoint} is complete; to resume from it: {command}").into()
     }
 }

@@ -2,31 +2,25 @@
 
 use std::fmt::{Debug, Display};
 use std::ops::RangeBounds;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Command;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
 use taipan::optim::{Curve, Schedule};
 use taipan_lm::data::Split;
-use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, checksum};
+use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe};
 use toml::{Table, Value};
 
 use super::corpus::Corpus;
 use super::declare::settings;
+use super::settings_file::{self, read};
 use super::values::{LrCurve, Time};
-use crate::machine::Dtype;
-use crate::{Failure, Usage, usage};
-
-/// The settings in the directory of a run, in the format of `--config`.
-pub const FILE: &str = "train.toml";
-
-/// The key of the settings in the notes of checkpoints.
-pub const NOTE: &str = "settings";
+use crate::machine::{self, Dtype};
+use crate::{Failure, Usage, model, usage};
 
 /// How long a setting is valid.
 #[derive(Clone, Copy, PartialEq)]
-enum Scope {
+pub enum Scope {
     /// For the model: its shape.
     Model,
     /// For the whole run, since it affects the result.
@@ -42,11 +36,11 @@ enum Scope {
 
 impl Scope {
     /// Of a key of the file.
-    fn of(key: &str) -> Option<Scope> {
+    pub fn of(key: &str) -> Option<Scope> {
         SETTINGS.iter().find(|(name, _)| flag(name) == key).map(|(_, scope)| *scope)
     }
 
-    fn may_change(self) -> bool {
+    pub fn may_change(self) -> bool {
         matches!(self, Scope::Resume | Scope::Call)
     }
 }
@@ -69,11 +63,11 @@ settings! {
         tokenizer: PathBuf, flag "FILE", RunPath;
         /// Train a byte-level BPE tokenizer of N tokens on the text
         train_tokenizer: usize, flag "N", Run, in 258..=1 << 18;
-        /// Fraction of the text that is held out for evaluation
+        /// Fraction of the text held out for evaluation
         val_fraction: f64 = Split::default().held_out, flag "FRACTION", Run, in 0.0..=0.5;
     }
     "Model" {
-        /// Model size and training settings; other flags override it
+        /// Size of the model, with its training settings; other flags override them
         preset: String = DEFAULT_PRESET.to_string(), flag "NAME", Run;
         /// Width of the model
         d_model: usize = config.hidden_size, flag "N", Model;
@@ -81,27 +75,28 @@ settings! {
         n_layer: usize = config.num_hidden_layers, flag "N", Model;
         /// State size per channel
         d_state: usize = config.state_size, flag "N", Model;
-        /// Kernel size of the convolution
+        /// Kernel size of the causal convolution
         d_conv: usize = config.conv_kernel, flag "N", Model;
-        /// Inner channels of a layer, as a multiple of --d-model
+        /// Expansion factor: inner channels per channel of --d-model
         expand: usize = config.expand, flag "N", Model;
-        /// Rank of the projection to Δ [default: a 16th of --d-model]
+        /// Rank of the projection to Δ [default: --d-model / 16]
         dt_rank: usize = match d_model == config.hidden_size {
             true => config.time_step_rank,
             false => d_model.div_ceil(16),
         }, flag "N", Model;
-        /// Do not tie the output head to the embedding
+        /// Do not tie the weights of the output head to the embedding
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         untied: bool = !config.tie_word_embeddings, flag "BOOL", Model;
-        /// Dtype of the weights; f16 and bf16 have master copies in f32
+        /// Dtype of the weights; f16 and bf16 keep f32 master weights
         dtype: Dtype = Dtype::F32, flag "TYPE", Run;
-        /// Fine-tune this model (config.json, model.safetensors), with its tokenizer
-        from: PathBuf, flag "DIR", RunPath;
-        /// Do not train parameters whose names match, * for anything; may be repeated
+        /// Fine-tune this model, with its tokenizer: a directory, or a name on the Hugging Face Hub
+        /// that was downloaded with hf download
+        from: PathBuf, flag "MODEL", RunPath;
+        /// Freeze parameters whose names match, with * for any text; may be repeated
         freeze: Vec<String> = recipe.freeze.clone(), flag "PATTERN", Run;
     }
     "Training" {
-        /// Total number of steps
+        /// Training steps
         steps: u64 = recipe.schedule.total, flag "N", Resume;
         /// Stop after this time, for example 90s, 10m or 1h
         #[arg(value_parser = |text: &str| Time::try_from(text.to_owned()))]
@@ -110,67 +105,65 @@ settings! {
         batch_size: usize = recipe.batch_size, flag "N", Run;
         /// Tokens per sequence
         block_size: usize = recipe.block_size, flag "N", Run;
-        /// Batches per step, whose gradients are accumulated
+        /// Gradient accumulation: batches per step
         grad_accum: usize = recipe.grad_accum, flag "N", Run;
-        /// Peak learning rate, after the warm-up
+        /// Peak learning rate; with --from, a tenth of the rate for models of its size
         lr: f64 = recipe.schedule.peak, flag "RATE", Run;
-        /// Final learning rate [default: a tenth of --lr]
-        min_lr: f64 = lr / 10.0, flag "RATE", Run;
-        /// How the learning rate decreases from --lr to --min-lr
+        /// Final learning rate [default: --lr / 10]
+        min_lr: f64 = Recipe::min_lr(lr), flag "RATE", Run;
+        /// Learning rate schedule from --lr to --min-lr
         schedule: LrCurve = LrCurve::Cosine, flag "SHAPE", Run;
-        /// Steps of warm-up from 0 to --lr [default: a 20th of --steps]
+        /// Warm-up steps [default: --steps / 20]
         warmup: u64 = steps / 20, flag "N", Run;
-        /// Steps of the decay at the end, with --schedule wsd [default: a fifth of --steps]
+        /// Decay steps at the end, with --schedule wsd [default: --steps / 5]
         decay: u64 = steps / 5, flag "N", Resume;
-        /// AdamW: weight decay, of matrices only
+        /// AdamW weight decay, applied to matrices only
         weight_decay: f64 = recipe.weight_decay, flag "X", Run;
-        /// AdamW: decay rate of the mean gradient
+        /// AdamW beta1
         beta1: f64 = recipe.beta1, flag "X", Run;
-        /// AdamW: decay rate of the mean squared gradient
+        /// AdamW beta2
         beta2: f64 = recipe.beta2, flag "X", Run;
-        /// AdamW: added to the denominator
+        /// AdamW epsilon
         eps: f64 = recipe.eps, flag "X", Run;
-        /// Clip gradients to this global norm; 0 for no clipping
+        /// Clip gradients to this norm; 0 disables
         grad_clip: f64 = recipe.grad_clip.unwrap_or(0.0), flag "NORM", Run;
-        /// Seed of the weights, the split and the order of the data
+        /// Random seed: weights, held-out text, order of the data, samples
         seed: u64 = recipe.seed, flag "N", Run;
-        /// Recompute activations in the backward pass: a third more time, much less memory
+        /// Recompute activations in the backward pass: less memory, a third more time
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         recompute: bool = recipe.activations == Activations::Recomputed, flag "BOOL", Resume;
     }
     "Machine" {
         /// cpu, gpu, auto (a GPU if there is one), or a GPU's number or part of its name: see
         /// taipan devices
-        device: String = "cpu".into(), flag "DEVICE", Resume;
-        /// CPU threads; results do not depend on it [default: one per core]
+        device: String = machine::AUTO.into(), flag "DEVICE", Resume;
+        /// CPU threads; the result does not depend on them [default: one per core]
         threads: usize, flag "N", Call;
     }
     "Output" {
-        /// Directory of the model, its checkpoints and the metrics
+        /// Output directory: the model, checkpoints and metrics
         out: PathBuf = "taipan-run".into(), flag "DIR", Call;
-        /// Save a checkpoint at step N and exit; continue later with --resume
+        /// Save at step N and exit; --resume continues
         stop_after: u64, flag "N", Call, in 1..=steps;
-        /// Steps between checkpoints [default: a tenth of --steps]
+        /// Steps between checkpoints [default: --steps / 10]
         save_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
-        /// Checkpoints to keep, besides the best
+        /// Checkpoints to keep, in addition to the best
         keep: usize = 2, flag "N", Resume, in 1..;
-        /// Steps between evaluations on held-out text [default: a tenth of --steps]
+        /// Steps between evaluations on held-out text [default: --steps / 10]
         eval_interval: u64 = (steps / 10).max(1), flag "N", Resume, in 1..;
-        /// Maximum number of held-out tokens per evaluation
+        /// Held-out tokens per evaluation, at most
         eval_tokens: u64 = 32768, flag "N", Run, in 1..;
         /// Steps between lines of metrics.jsonl
         log_interval: u64 = 10, flag "N", Resume, in 1..;
         /// Also write TensorBoard event files
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         tensorboard: bool = false, flag "BOOL", Resume;
-        /// Prompt of the sample at the end
-        prompt: String = match corpus.unwrap_or_default() {
-            Corpus::Stories if files.is_empty() => "The".into(),
-            _ => "pub fn ".into(),
-        }, flag "TEXT", Resume;
-        /// Also generate a sample from this prompt at every evaluation
+        /// Stop after N evaluations without a lower held-out loss; 0 disables
+        early_stop: u64 = 0, flag "N", Resume;
+        /// Prompt of the text samples at evaluations [default: the start of the held-out text]
+        #[arg(allow_hyphen_values = true)]
         sample: String, flag "PROMPT", Resume;
-        /// Tokens of a sample; 0 for no sample
+        /// Tokens of the sample at the end; a quarter of them at evaluations; 0 disables
         sample_tokens: usize = 400, flag "N", Resume;
     }
 }
@@ -203,7 +196,7 @@ pub fn show_defaults(train: Command) -> Command {
             _ if help.contains("[default: ") => {}
             None | Some(Value::Boolean(false) | Value::Array(_)) => {}
             Some(Value::String(text)) => help += &format!(" [default: {}]", text.trim_end()),
-            Some(value) => help += &format!(" [default: {value}]"),
+            Some(value) => help += &format!(" [default: {}]", settings_file::shown(value)),
         }
         if arg.get_id() == "preset" {
             help += &format!(" [one of {presets}]");
@@ -217,26 +210,25 @@ impl Settings {
     pub fn new(flags: &Flags) -> Result<Settings, Failure> {
         let flags = with_file(flags)?;
         let preset = preset(&flags)?;
-        let config = match &flags.from {
-            None => preset.config(1),
-            Some(_) if flags.preset.is_some() => {
-                return usage("--preset and --from both determine the model's shape");
-            }
-            Some(directory) => Config::from_file(directory.join("config.json"))?,
+        let Some(from) = &flags.from else {
+            return Settings::resolve(flags, &preset.config(1), &preset.recipe()).checked();
         };
-        let settings = Settings::resolve(flags.clone(), &config, &preset.recipe());
-        if let Some(directory) = &flags.from {
-            let of_model = Settings::resolve(Flags::default(), &config, &preset.recipe());
-            let (given, of_model) = (Table::try_from(&flags)?, Table::try_from(of_model)?);
-            let differs = |(key, found): &(&String, &Value)| {
-                Scope::of(key) == Some(Scope::Model) && of_model[*key] != **found
-            };
-            if let Some((key, found)) = given.iter().find(differs) {
-                let (expected, from) = (&of_model[key], directory.display());
-                return usage(format!("--{key} is {found}, but in {from} it is {expected}"));
-            }
+        if flags.preset.is_some() {
+            return usage("--preset and --from both determine the model's shape");
         }
-        settings.checked()
+        let config = Config::from_file(model::find(from)?.join("config.json"))?;
+        let mut recipe = preset.recipe();
+        recipe.schedule.peak = tuning(&config).1;
+        let of_model = Table::try_from(Settings::resolve(Flags::default(), &config, &recipe))?;
+        let given = Table::try_from(&flags)?;
+        let differs = |(key, found): &(&String, &Value)| {
+            Scope::of(key) == Some(Scope::Model) && of_model[*key] != **found
+        };
+        if let Some((key, found)) = given.iter().find(differs) {
+            let (expected, from) = (&of_model[key], from.display());
+            return usage(format!("--{key} is {found}, but in {from} it is {expected}"));
+        }
+        Settings::resolve(flags, &config, &recipe).checked()
     }
 
     /// The settings of the run in `--out`, to resume it.
@@ -244,7 +236,9 @@ impl Settings {
         let flags = with_file(flags)?;
         let preset = preset(&flags)?;
         let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
-        let stored = read(&out.join(FILE), "nothing to resume")?;
+        let mut specified = read(&out.join(settings_file::FILE), "nothing to resume")?;
+        let derived = specified.derived.take().map_or_else(Flags::default, |derived| *derived);
+        let stored = specified.clone().or(derived);
         let (given, expected) = (Table::try_from(&flags)?, Table::try_from(&stored)?);
         let differs = |(key, found): &(&String, &Value)| {
             let is_fixed = Scope::of(key).is_none_or(|scope| !scope.may_change());
@@ -259,9 +253,11 @@ impl Settings {
             let why = format!("{name} is {found}, but the run in {run} has {has}");
             return usage(format!("{why}; with --resume only these may change: {may}"));
         }
+        let specified = flags.clone().or(specified);
         let flags = Flags { out: Some(out), ..flags.or(stored) };
         let preset = self::preset(&flags)?;
-        Settings::resolve(flags, &preset.config(1), &preset.recipe()).checked()
+        let settings = Settings::resolve(flags, &preset.config(1), &preset.recipe());
+        Settings { specified, ..settings }.checked()
     }
 
     /// These settings, unless one is invalid.
@@ -274,61 +270,15 @@ impl Settings {
         Ok(self)
     }
 
-    /// Write them to the directory of the run.
-    pub fn save(&self) -> Result<(), Failure> {
-        let mut table = Table::try_from(self)?;
-        // Next to --from, which determines the shape, --preset is refused.
-        let is_given = |key: &str| key != "preset" || self.from.is_none();
-        table.retain(|key, _| Scope::of(key) != Some(Scope::Call) && is_given(key));
-        let text = format!("# taipan train --config {FILE} repeats this run.\n{table}");
-        Ok(taipan_lm::write_file(&self.out.join(FILE), text.as_bytes())?)
+    /// Where the learning rate comes from, if that is not plain: for fine-tuning a model of this
+    /// shape.
+    pub fn lr_source(&self, config: &Config) -> Option<String> {
+        let is_derived = self.from.is_some() && self.specified.lr.is_none();
+        is_derived.then(|| format!("for fine-tuning, a tenth of preset {}'s", tuning(config).0))
     }
 
-    /// What must not change when the run is resumed. Of paths only checksums: checkpoints are
-    /// shared with people whom the paths do not concern.
-    pub fn fixed(&self) -> Result<Map<String, Json>, Failure> {
-        let mut table = Table::try_from(self)?;
-        table.retain(|key, _| Scope::of(key).is_some_and(|scope| !scope.may_change()));
-        let value = |(key, value): (String, Value)| {
-            let value = match Scope::of(&key) {
-                Some(Scope::RunPath) => checksum(value.to_string().as_bytes()).into(),
-                _ => serde_json::to_value(value)?,
-            };
-            Ok((key, value))
-        };
-        table.into_iter().map(value).collect()
-    }
-
-    /// An error if these settings, which are those of [`FILE`], are not those of the checkpoint.
-    pub fn check_unchanged(&self, notes: &Map<String, Json>) -> Result<(), Failure> {
-        let none = Map::new();
-        let expected = notes.get(NOTE).and_then(Json::as_object).unwrap_or(&none);
-        let found = self.fixed()?;
-        let mut keys = expected.keys().chain(found.keys());
-        let Some(key) = keys.find(|key| found.get(*key) != expected.get(*key)) else {
-            return Ok(());
-        };
-        let path = self.out.join(FILE);
-        let shown = |value: Option<&Json>| value.map_or("none".into(), Json::to_string);
-        let (found, expected) = (shown(found.get(key)), shown(expected.get(key)));
-        let difference = match Scope::of(key) {
-            Some(Scope::RunPath) => format!("{key} is not what it was when the run began"),
-            _ => format!("{key} is {found}, but the run began with {expected}"),
-        };
-        let what = "it was edited; to change a setting, use the flags that --resume allows";
-        usage(format!("{}: {difference}; {what}", path.display()))
-    }
-
-    /// The model's `config.json`.
-    pub fn config(&self, vocab_size: usize) -> Result<Config, Failure> {
-        match &self.from {
-            Some(directory) => Ok(Config::from_file(directory.join("config.json"))?),
-            None => Ok(self.shape(vocab_size)),
-        }
-    }
-
-    /// The shape of the model.
-    fn shape(&self, vocab_size: usize) -> Config {
+    /// The shape of a new model.
+    pub fn shape(&self, vocab_size: usize) -> Config {
         Config {
             vocab_size,
             hidden_size: self.d_model,
@@ -380,12 +330,16 @@ fn with_file(flags: &Flags) -> Result<Flags, Failure> {
     Ok(flags)
 }
 
-/// The flags in a file, with `what` in front of the error if it cannot be read. Unknown keys and
-/// wrong types are reported with their lines.
-fn read(path: &Path, what: &str) -> Result<Flags, Failure> {
-    let file = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{what}: {file}: {error}"))?;
-    toml::from_str(&text).or_else(|error| usage(format!("{file}: {error}")))
+/// The preset that is nearest in size to a model, and the learning rate to fine-tune it with: a
+/// tenth of what the preset is trained with.
+fn tuning(config: &Config) -> (Preset, f64) {
+    let distance = |preset: &Preset| {
+        let sizes = [config, &preset.config(config.vocab_size)].map(Config::parameters);
+        (sizes[0] as f64 / sizes[1] as f64).ln().abs()
+    };
+    let nearest = Preset::ALL.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let preset = nearest.expect("there is a preset");
+    (preset, Recipe::min_lr(preset.recipe().schedule.peak))
 }
 
 fn preset(flags: &Flags) -> Result<Preset, Usage> {
@@ -409,7 +363,7 @@ mod tests {
         for preset in Preset::ALL {
             let settings = settings(&format!("preset = '{preset}'")).unwrap();
             assert_eq!(settings.preset, preset.to_string());
-            assert_eq!(settings.config(50280).unwrap(), preset.config(50280));
+            assert_eq!(settings.shape(50280), preset.config(50280));
             assert_eq!(settings.recipe(), preset.recipe());
         }
     }
@@ -428,15 +382,15 @@ mod tests {
         let cases = [
             ("steps = 0", "--steps is 0, expected 1 to 1099511627776"),
             ("beta1 = 1.0", "--beta1 is 1, expected at least 0 and below 1"),
-            ("lr = nan", "--lr is NaN, expected above 0 and below inf"),
-            ("lr = -1", "--lr is -1, expected above 0"),
-            ("weight-decay = inf", "--weight-decay is inf, expected at least 0 and below inf"),
+            ("lr = nan", "--lr is NaN, expected a positive number"),
+            ("lr = -1", "--lr is -1, expected a positive number"),
+            ("weight-decay = inf", "--weight-decay is inf, expected a finite number of 0 or more"),
             ("lr = 1e-4\nmin-lr = 1e-3", "--min-lr is 0.001, expected 0 to 0.0001"),
             ("steps = 10\nwarmup = 11", "--warmup is 11, expected 0 to 10"),
             ("steps = 10\nstop-after = 11", "--stop-after is 11"),
             ("d-model = 100000\nexpand = 3", "--expand is 3, expected 1 to 2"),
             ("d-state = 300", "--d-state is 300, expected 1 to 256"),
-            ("grad-clip = -1", "--grad-clip is -1, expected above 0 and below inf"),
+            ("grad-clip = -1", "--grad-clip is -1, expected a positive number"),
             ("keep = 0", "--keep is 0, expected 1 or more"),
             (
                 "batch-size = 65536\nblock-size = 65536",

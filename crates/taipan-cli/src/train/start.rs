@@ -12,9 +12,9 @@ use taipan_lm::{
 
 use super::corpus::{self, sources};
 use super::lock::{self, Lock};
-use super::settings::{self, Settings};
-use super::{curve, metrics};
-use crate::{Failure, usage};
+use super::settings::Settings;
+use super::{curve, metrics, overwrite, settings_file};
+use crate::{Failure, model, usage};
 
 /// The token cache, in the run directory.
 pub const DATA: &str = "data";
@@ -29,20 +29,36 @@ pub struct Start {
     pub lock: Lock,
 }
 
-/// Begin a run in an empty directory.
-pub fn begin(settings: &Settings, device: &Device) -> Result<Start, Failure> {
+/// What to do about a run that is in the directory already.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Existing {
+    Refuse,
+    Overwrite,
+}
+
+/// Begin a run in an empty directory, or in place of another run.
+pub fn begin(settings: &Settings, device: &Device, existing: Existing) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     // Before anything is written there, and again when nobody else can.
-    check_empty(out)?;
+    check_free(out, existing)?;
     let made = create_directories(out)?;
     let lock = Lock::take(out)?;
-    check_empty(out)?;
+    check_free(out, existing)?;
     remove_temporary(out)?;
-    match prepare(settings, device) {
+    // An old run is removed when nothing is known to be wrong with the new one.
+    let is_new = !out.join(settings_file::FILE).exists();
+    let plan = Plan::new(settings, device);
+    let removed = plan.is_ok() && !is_new;
+    let begun = plan.and_then(|plan| {
+        overwrite::remove(out)?;
+        plan.build(settings, device)
+    });
+    match begun {
         Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
+        Err(error) if !is_new && !removed => Err(error),
         Err(error) => {
             // Nothing remains of a run that could not begin; its error says more than one of these.
-            let _ = fs::remove_file(out.join(settings::FILE));
+            let _ = fs::remove_file(out.join(settings_file::FILE));
             let _ = fs::remove_dir_all(out.join(DATA));
             let _ = fs::remove_file(out.join(lock::FILE));
             drop(lock);
@@ -60,7 +76,7 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
         let again = "no checkpoint yet, the run starts again from the beginning";
         crate::print(&format!("{}: {again}\n", out.display()))?;
-        let (trainer, memory, skipped) = prepare(settings, device)?;
+        let (trainer, memory, skipped) = Plan::new(settings, device)?.build(settings, device)?;
         return Ok(Start { trainer, memory, skipped, lock });
     };
     let recipe = settings.recipe();
@@ -93,27 +109,48 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
     Ok(Start { trainer, memory, skipped, lock })
 }
 
-fn prepare(
-    settings: &Settings,
-    device: &Device,
-) -> Result<(Trainer, Memory, Vec<Skipped>), Failure> {
-    let recipe = settings.recipe();
-    let sources = sources(settings)?;
-    let tokenizer = tokenizer(settings, &sources)?;
-    let config = settings.config(tokenizer.vocab_size())?;
-    let memory = memory(settings, &config, device)?;
-    settings.save()?;
-    let dataset = build_data(settings, &sources, &tokenizer)?;
-    // Before the model is made, which may take a while.
-    dataset.check(settings.block_size)?;
-    let dtype = settings.dtype.into();
-    let model = match &settings.from {
-        Some(directory) => Mamba::from_pretrained(directory, Some(dtype), device)?,
-        None => Mamba::new(&config, dtype, settings.seed, device)?,
-    };
-    let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
-    trainer.notes.insert(settings::NOTE.into(), settings.fixed()?.into());
-    Ok((trainer, memory, sources.skipped().to_vec()))
+/// What a run begins with, before anything is written.
+struct Plan {
+    /// The model to fine-tune.
+    from: Option<PathBuf>,
+    sources: Sources,
+    tokenizer: Tokenizer,
+    config: Config,
+    memory: Memory,
+}
+
+impl Plan {
+    fn new(settings: &Settings, device: &Device) -> Result<Plan, Failure> {
+        let from = settings.from.as_deref().map(model::find).transpose()?;
+        let sources = sources(settings)?;
+        let tokenizer = tokenizer(settings, &sources, from.as_deref())?;
+        let config = match &from {
+            Some(directory) => Config::from_file(directory.join("config.json"))?,
+            None => settings.shape(tokenizer.vocab_size()),
+        };
+        let memory = memory(settings, &config, device)?;
+        Ok(Plan { from, sources, tokenizer, config, memory })
+    }
+
+    fn build(
+        self,
+        settings: &Settings,
+        device: &Device,
+    ) -> Result<(Trainer, Memory, Vec<Skipped>), Failure> {
+        let Plan { from, sources, tokenizer, config, memory } = self;
+        settings.save()?;
+        let dataset = build_data(settings, &sources, &tokenizer)?;
+        // Before the model is made, which may take a while.
+        dataset.check(settings.block_size)?;
+        let dtype = settings.dtype.into();
+        let model = match &from {
+            Some(directory) => Mamba::from_pretrained(directory, Some(dtype), device)?,
+            None => Mamba::new(&config, dtype, settings.seed, device)?,
+        };
+        let mut trainer = Trainer::new(model, dataset, tokenizer, settings.recipe())?;
+        trainer.notes.insert(settings_file::NOTE.into(), settings.fixed()?.into());
+        Ok((trainer, memory, sources.skipped().to_vec()))
+    }
 }
 
 fn build_data(
@@ -126,8 +163,12 @@ fn build_data(
 }
 
 /// The one of the flags or of the model to fine-tune; or else that of the corpus.
-fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failure> {
-    Ok(match (&settings.tokenizer, settings.train_tokenizer, &settings.from) {
+fn tokenizer(
+    settings: &Settings,
+    sources: &Sources,
+    from: Option<&Path>,
+) -> Result<Tokenizer, Failure> {
+    Ok(match (&settings.tokenizer, settings.train_tokenizer, from) {
         (Some(file), ..) => Tokenizer::from_file(file)?,
         (None, Some(size), _) => Tokenizer::train_bpe(sources, size)?,
         (None, None, Some(model)) => Tokenizer::from_file(model.join("tokenizer.json"))?,
@@ -153,8 +194,8 @@ fn memory(settings: &Settings, config: &Config, device: &Device) -> Result<Memor
 }
 
 /// An error if there is anything in the directory but what a program that was killed at its start
-/// left.
-fn check_empty(out: &Path) -> Result<(), Failure> {
+/// left, or a run that may be overwritten.
+fn check_free(out: &Path, existing: Existing) -> Result<(), Failure> {
     let entries = match fs::read_dir(out) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(Error::io(out))?,
@@ -165,12 +206,20 @@ fn check_empty(out: &Path) -> Result<(), Failure> {
     if !names.iter().any(|name| name.to_str().is_none_or(matters)) {
         return Ok(());
     }
-    if names.iter().any(|name| name == lock::FILE) {
+    if names.iter().any(|name| name == lock::FILE) && existing == Existing::Refuse {
         // That another run is at work is the better reason.
         Lock::take(out)?;
     }
-    let what = "is not empty, expected a new directory; --resume continues a run";
-    usage(format!("--out: {} {what}", out.display()))
+    let (shown, is_run) = (out.display(), names.iter().any(|name| name == settings_file::FILE));
+    match (is_run, existing) {
+        (true, Existing::Overwrite) => overwrite::check(out),
+        (true, Existing::Refuse) => usage(format!(
+            "--out: {shown} is not empty; --resume continues the run in it, --overwrite replaces it"
+        )),
+        (false, _) => {
+            usage(format!("--out: {shown} is not empty and is not a run, expected a new directory"))
+        }
+    }
 }
 
 /// Create a directory and its parents; returns those that were missing, the outermost first.
@@ -184,6 +233,6 @@ fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// Remove the temporary files that a killed program left.
 fn remove_temporary(out: &Path) -> Result<(), Failure> {
-    let files = [settings::FILE, metrics::FILE, curve::FILE];
+    let files = [settings_file::FILE, metrics::FILE, curve::FILE];
     Ok(remove_unfinished(out, |name| files.contains(&name))?)
 }

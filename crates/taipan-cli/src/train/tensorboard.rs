@@ -23,6 +23,11 @@ use crate::Failure;
 const PREFIX: &str = "events.out.tfevents.";
 const SUFFIX: &str = ".taipan";
 
+/// Whether a file has this name that a run gave it.
+pub fn is_events(name: &str) -> bool {
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+}
+
 /// An event file.
 pub struct Events {
     path: PathBuf,

@@ -163,10 +163,10 @@ impl Attack {
         let mut lines = stderr.lines();
         let first = lines.next().unwrap_or_default();
         let told_well =
-            first.starts_with("taipan: ") && first.contains("run") && first.contains(&reason);
+            first.starts_with("error: ") && first.contains("run") && first.contains(&reason);
         let way_back = |line: &str| {
             let rest = " is complete; to resume from it: taipan train --resume --out run";
-            let checkpoint = line.strip_prefix("taipan: ").and_then(|line| line.strip_suffix(rest));
+            let checkpoint = line.strip_prefix("note: ").and_then(|line| line.strip_suffix(rest));
             checkpoint.is_some_and(|checkpoint| self.harness.path(checkpoint).exists())
         };
         match output.status.code() == Some(1) && told_well && lines.all(way_back) {

@@ -1,9 +1,11 @@
 //! Ctrl-C at moments at which it may get lost.
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
-use crate::attack::{Attack, Start, end, expect_success, random, settings, spawn, until, wait};
+use crate::attack::{
+    Attack, Start, end, expect_success, outcome, random, settings, spawn, until, wait,
+};
 use crate::harness::Harness;
 use crate::shim::{Action, Fault, preload};
 use crate::tree::Tree;
@@ -11,6 +13,11 @@ use crate::tree::Tree;
 fn interrupt(child: &Child) {
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+}
+
+/// The program has ended in order, and says that it was a signal that ended it.
+fn expect_interrupted(output: &Output) -> Result<(), String> {
+    if output.status.code() == Some(130) { Ok(()) } else { Err(outcome(output)) }
 }
 
 /// The program has saved its last step, and resumes from there.
@@ -53,7 +60,7 @@ fn a_signal_during_a_save_is_not_lost() {
         std::thread::sleep(Duration::from_millis(20));
         std::fs::remove_file(attack.harness.path("go")).unwrap();
         let began = Instant::now();
-        expect_success(&wait(child)).unwrap_or_else(|why| panic!("{moment}: {why}"));
+        expect_interrupted(&wait(child)).unwrap_or_else(|why| panic!("{moment}: {why}"));
         assert!(began.elapsed() < Duration::from_secs(20), "{moment}: {:?}", began.elapsed());
         let step = expect_saved(&attack.harness);
         assert!(step < 1000, "{moment}: went on to step {step}");
@@ -80,7 +87,7 @@ fn a_signal_during_an_evaluation_is_not_lost() {
         interrupt(&child);
         let before = harness.metrics("run").last().unwrap()["step"].as_u64().unwrap();
         let began = Instant::now();
-        expect_success(&wait(child)).unwrap_or_else(|why| panic!("round {round}: {why}"));
+        expect_interrupted(&wait(child)).unwrap_or_else(|why| panic!("round {round}: {why}"));
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
         let step = harness.metrics("run").last().unwrap()["step"].as_u64().unwrap();
         // That which was under way and some more: a busy machine may take its time to deliver it.

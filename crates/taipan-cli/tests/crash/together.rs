@@ -8,7 +8,7 @@ use crate::harness::Harness;
 use crate::shim::{Action, Fault, preload};
 use crate::tree::Tree;
 
-const REFUSED: &str = "taipan: run: another taipan train is at work in it\n";
+const REFUSED: &str = "error: run: another taipan train is at work in it\n";
 
 /// Long enough for others to disturb it, from the tokenizer on.
 const LONG: [&str; 8] =

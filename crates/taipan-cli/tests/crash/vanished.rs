@@ -17,7 +17,7 @@ fn vanish(attack: &Attack, at: usize, take_away: fn(&Attack)) -> Result<(), Stri
         return Err(format!("the directory is back: {outcome}"));
     }
     // No checkpoint is offered that cannot be found.
-    let is_clear = outcome.contains("taipan: run") && !outcome.contains(" is complete");
+    let is_clear = outcome.contains("error: run") && !outcome.contains(" is complete");
     match output.status.code() == Some(1) && is_clear {
         true => Ok(()),
         false => Err(outcome),
@@ -92,7 +92,7 @@ fn a_directory_that_is_replaced_is_left_alone() {
         std::fs::remove_file(attack.harness.path("go")).unwrap();
         let output = wait(child);
         let outcome = outcome(&output);
-        assert!(outcome.contains("taipan: run: was removed, moved or replaced"), "{outcome}");
+        assert!(outcome.contains("error: run: was removed, moved or replaced"), "{outcome}");
         assert_eq!(output.status.code(), Some(1));
         let names = std::fs::read_dir(attack.harness.path("run")).unwrap();
         let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();

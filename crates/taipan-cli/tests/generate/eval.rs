@@ -177,9 +177,9 @@ fn what_cannot_be_measured_is_refused() {
         (&["--choices", "text"], 1, "text:1: "),
     ] {
         let error = fail(harness.taipan(&["eval", "model"]).args(arguments), code);
-        assert!(error.starts_with(&format!("taipan: {expected}")), "{arguments:?}: {error}");
+        assert!(error.starts_with(&format!("error: {expected}")), "{arguments:?}: {error}");
     }
     std::fs::remove_file(harness.path("model/tokenizer.json")).unwrap();
     let error = fail(&mut harness.taipan(&["eval", "model", "text"]), 1);
-    assert_eq!(error, "taipan: model: no tokenizer.json; without one, give token ids by --ids\n");
+    assert_eq!(error, "error: model: no tokenizer.json; without one, give token ids by --ids\n");
 }

@@ -56,7 +56,8 @@ impl Harness {
     pub fn taipan(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
         command.current_dir(&self.0).args(arguments).stdin(Stdio::null());
-        command.env_remove("TAIPAN_LIMITS").env("RAYON_NUM_THREADS", "1");
+        command.env_remove("TAIPAN_LIMITS").env_remove("TAIPAN_ADAPTER");
+        command.env("RAYON_NUM_THREADS", "1");
         command
     }
 

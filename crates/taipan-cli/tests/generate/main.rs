@@ -11,3 +11,8 @@ mod interactive;
 mod look;
 mod output;
 mod states;
+// Not every function of it is of use here.
+#[allow(dead_code)]
+#[cfg(target_os = "linux")]
+#[path = "../common/terminal.rs"]
+mod terminal;

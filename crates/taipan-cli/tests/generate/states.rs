@@ -25,7 +25,7 @@ fn a_continuation_is_that_without_a_stop() {
     let forked = with(&["--load-state", "state", "-n", "5", "--batch", "2"]);
     assert_eq!(forked.len(), 2);
     let error = fail(&mut harness.generate(&["--load-state", "state", "--batch", "3"]), 2);
-    assert_eq!(error, "taipan: --batch is 3, but --load-state has 2 texts\n");
+    assert_eq!(error, "error: --batch is 3, but --load-state has 2 texts\n");
 }
 
 /// A prompt after a state continues its text: nothing begins there.
@@ -50,13 +50,13 @@ fn the_state_of_another_model_is_refused() {
     harness.save("other", &model(300, 2));
     run(&mut harness.generate(&["--prompt", "ab", "-n", "3", "--save-state", "state"]));
     let error = fail(&mut harness.taipan(&["generate", "other", "--load-state", "state"]), 1);
-    assert!(error.starts_with("taipan: state: a state of the model "), "{error}");
+    assert!(error.starts_with("error: state: a state of the model "), "{error}");
     // The same weights in another type are another model.
     let error = fail(&mut harness.generate(&["--load-state", "state", "--dtype", "bf16"]), 1);
     assert!(error.contains("vocabulary 300, f32), expected one of "), "{error}");
     harness.write("state", "{}");
     let error = fail(&mut harness.generate(&["--load-state", "state"]), 1);
-    assert!(error.starts_with("taipan: state: 2 bytes found"), "{error}");
+    assert!(error.starts_with("error: state: 2 bytes found"), "{error}");
 }
 
 #[test]
@@ -87,6 +87,6 @@ fn a_long_prompt_asked_again_is_in_the_cache() {
     }
     let (damaged, stderr) = ask(&["--cache", "states"]);
     assert_eq!(damaged, other);
-    assert!(stderr.starts_with("taipan: warning: states/"), "{stderr}");
+    assert!(stderr.starts_with("warning: states/"), "{stderr}");
     assert!(stderr.contains("; it is removed\n"), "{stderr}");
 }

@@ -2,6 +2,7 @@
 //! wrong.
 
 use crate::harness::{Harness, fail, succeed};
+use crate::tree::Tree;
 
 #[test]
 fn invalid_settings_are_wrong_usage() {
@@ -21,7 +22,7 @@ fn invalid_settings_are_wrong_usage() {
         (&["--d-state", "300"], "--d-state is 300, expected 1 to 256"),
         (&["--beta2", "1"], "--beta2 is 1, expected at least 0 and below 1"),
         (&["--threads", "0"], "--threads is 0, expected 1 to 1024"),
-        (&["--grad-clip=-1"], "--grad-clip is -1, expected above 0 and below inf"),
+        (&["--grad-clip=-1"], "--grad-clip is -1, expected a positive number"),
         (&["--steps", "5", "--stop-after", "6"], "--stop-after is 6, expected 1 to 5"),
         (&["--tokenizer", "a", "--train-tokenizer", "300"], "cannot be used with"),
         (
@@ -55,12 +56,19 @@ fn what_is_not_there_or_is_no_text_fails() {
         (&["text", "--tokenizer", "tokenizer.json"], "tokenizer.json: "),
         (&["text", "--config", "no.toml"], "--config: no.toml: No such file"),
         (&["text", "--from", "nowhere"], "nowhere/config.json: No such file"),
+        (
+            &["text", "--from", "state-spaces/mamba-130m-hf"],
+            "state-spaces/mamba-130m-hf: no such file or directory, and not in Hugging Face's \
+             cache (/nowhere/hub); to download it: hf download state-spaces/mamba-130m-hf",
+        ),
         (&["text", "--device", "no such thing"], "no adapter is \"no such thing\""),
         (&["text", "--freeze", "layer*"], "matches no parameter"),
         (&["--resume"], "nothing to resume: taipan-run/train.toml: No such file"),
     ] {
-        let error = fail(&mut harness.bare(arguments), 1);
-        assert!(error.starts_with("taipan: ") && error.contains(text), "{arguments:?}: {error}");
+        let mut command = harness.bare(arguments);
+        command.env_remove("HF_HUB_CACHE").env("HF_HOME", "/nowhere");
+        let error = fail(&mut command, 1);
+        assert!(error.starts_with("error: ") && error.contains(text), "{arguments:?}: {error}");
         assert!(!harness.path("taipan-run").exists(), "{arguments:?}");
     }
 }
@@ -70,7 +78,7 @@ fn what_is_not_there_or_is_no_text_fails() {
 fn a_model_that_does_not_fit_is_refused_at_once() {
     let harness = Harness::new("memory");
     let error = fail(&mut harness.bare(&["text", "--d-model", "131072", "--n-layer", "1000"]), 1);
-    assert!(error.starts_with("taipan: memory: training 1"), "{error}");
+    assert!(error.starts_with("error: memory: training 1"), "{error}");
     assert!(error.contains("is free; less is needed with a smaller --batch-size"), "{error}");
     assert!(!harness.path("taipan-run").exists());
 }
@@ -80,7 +88,7 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     let harness = Harness::new("infinite");
     let wild = ["--lr", "1e30", "--warmup", "0", "--grad-clip", "0", "--save-interval", "1"];
     let error = fail(&mut harness.train(&wild), 1);
-    assert!(error.starts_with("taipan: step "), "{error}");
+    assert!(error.starts_with("error: step "), "{error}");
     assert!(error.contains("expected a finite number"), "{error}");
     assert!(error.contains(" is complete; to resume from it: "), "{error}");
 }
@@ -91,8 +99,8 @@ fn a_run_is_never_overwritten() {
     succeed(&mut harness.train(&["--steps", "2"]));
     let before = harness.read("run/model.safetensors");
     let error = fail(&mut harness.train(&["--steps", "3"]), 2);
-    let text =
-        "taipan: --out: run is not empty, expected a new directory; --resume continues a run\n";
+    let text = "error: --out: run is not empty; --resume continues the run in it, --overwrite \
+                replaces it\n";
     assert_eq!(error, text);
     assert_eq!(harness.read("run/model.safetensors"), before);
     // A directory that is there and empty is as good as a new one, and stays when nothing comes of
@@ -100,6 +108,40 @@ fn a_run_is_never_overwritten() {
     std::fs::create_dir(harness.path("empty")).unwrap();
     fail(&mut harness.bare(&["no-such-file", "--out", "empty"]), 1);
     succeed(&mut harness.train(&["--steps", "2", "--out", "empty"]));
+}
+
+#[test]
+fn a_run_is_overwritten_when_that_is_asked_for() {
+    let harness = Harness::new("replaced");
+    succeed(&mut harness.train(&["--steps", "4", "--tensorboard"]));
+    let before = Tree::read(&harness.path("run"));
+    // Nothing is removed for a run that cannot begin, or if anything else is in the directory.
+    let overwrite = ["--overwrite", "--steps", "2"];
+    fail(harness.train(&overwrite).args(["--tokenizer", "nowhere"]), 1);
+    for (foreign, shown) in [
+        ("notes.txt", "run/notes.txt"),
+        ("data/mine", "run/data/mine"),
+        ("checkpoint-4/mine", "run/checkpoint-4/mine"),
+        ("checkpoint-best", "run/checkpoint-best"),
+    ] {
+        harness.write(&format!("run/{foreign}"), "the user's own");
+        let error = fail(&mut harness.train(&overwrite), 2);
+        let why = "is not a file of a run; nothing was removed";
+        assert_eq!(error, format!("error: --overwrite: {shown} {why}\n"));
+        std::fs::remove_file(harness.path(&format!("run/{foreign}"))).unwrap();
+    }
+    Tree::read(&harness.path("run")).compare(&before).unwrap();
+    succeed(&mut harness.train(&overwrite));
+    succeed(&mut harness.train(&["--steps", "2", "--out", "other"]));
+    harness.assert_same("run", "other", 2);
+    assert!(!harness.path("run/checkpoint-4").exists());
+    // What is no run is not overwritten, and a new directory may be.
+    std::fs::create_dir(harness.path("own")).unwrap();
+    harness.write("own/model.safetensors", "the user's own");
+    let error = fail(harness.train(&overwrite).args(["--out", "own"]), 2);
+    assert!(error.contains("own is not empty and is not a run"), "{error}");
+    succeed(harness.train(&overwrite).args(["--out", "new"]));
+    fail(harness.train(&overwrite).arg("--resume"), 2);
 }
 
 #[test]
@@ -118,7 +160,7 @@ fn a_run_is_resumed_with_its_own_settings() {
         (&["--stop-after", "5"], "--stop-after is 5, but run is at step 10"),
     ] {
         let error = fail(harness.bare(&["--resume", "--out", "run"]).args(arguments), 2);
-        assert!(error.starts_with(&format!("taipan: {text}")), "{arguments:?}: {error}");
+        assert!(error.starts_with(&format!("error: {text}")), "{arguments:?}: {error}");
     }
     // The same settings, given again, are no change.
     succeed(&mut harness.train(&["--resume", "--stop-after", "11"]));
@@ -133,6 +175,6 @@ fn a_checkpoint_of_another_shape_is_refused() {
     assert_ne!(config, wider);
     harness.write("run/checkpoint-10/config.json", wider);
     let error = fail(&mut harness.bare(&["--resume", "--out", "run"]), 1);
-    let start = "taipan: run/checkpoint-10/config.json: the checksum is ";
+    let start = "error: run/checkpoint-10/config.json: the checksum is ";
     assert!(error.starts_with(start), "{error}");
 }

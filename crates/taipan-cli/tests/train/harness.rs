@@ -36,11 +36,14 @@ impl Harness {
 
     /// `taipan train` here, with these arguments only.
     pub fn bare(&self, arguments: &[&str]) -> Command {
+        self.program(&[&["train"], arguments].concat())
+    }
+
+    /// `taipan` here.
+    pub fn program(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_taipan"));
-        command.current_dir(&self.0).arg("train").args(arguments);
-        command.env_remove("TAIPAN_LIMITS");
-        // Mesa asks Wayland, which complains on stderr when there is no session at all.
-        command.env("XDG_RUNTIME_DIR", "/nonexistent");
+        command.current_dir(&self.0).args(arguments);
+        command.env_remove("TAIPAN_LIMITS").env_remove("TAIPAN_ADAPTER");
         command
     }
 
@@ -49,7 +52,7 @@ impl Harness {
     pub fn train(&self, arguments: &[&str]) -> Command {
         let config = "files = ['text']\nout = 'run'\nd-model = 16\nn-layer = 1\nd-state = 4\n\
                       steps = 40\nbatch-size = 2\nblock-size = 16\neval-tokens = 256\n\
-                      sample-tokens = 0\nthreads = 1\n";
+                      sample-tokens = 0\nthreads = 1\ndevice = 'cpu'\n";
         self.write("small.toml", config);
         let mut command = self.bare(&["--config", "small.toml"]);
         command.args(arguments);

@@ -13,3 +13,7 @@ mod surroundings;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod text;
+// Not every function of it is of use here.
+#[allow(dead_code)]
+#[path = "../crash/tree.rs"]
+mod tree;

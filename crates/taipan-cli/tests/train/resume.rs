@@ -28,10 +28,8 @@ fn two_halves_are_a_whole_on_a_gpu() {
         return;
     }
     halves("halves-gpu", |command| {
-        if std::env::var_os("TAIPAN_ADAPTER").is_none() {
-            command.env("TAIPAN_ADAPTER", "llvmpipe");
-        }
-        command.args(["--device", "gpu"])
+        let adapter = std::env::var("TAIPAN_ADAPTER").unwrap_or("llvmpipe".into());
+        command.env("TAIPAN_ADAPTER", adapter).args(["--device", "gpu"])
     });
 }
 

@@ -34,14 +34,15 @@ fn a_signal_saves_and_ends_the_run() {
         // Without the lock it would train on: for no longer than this.
         let second = ["--resume", "--out", "run", "--max-time", "5s"];
         let error = fail(&mut harness.bare(&second), 1);
-        assert_eq!(error, "taipan: run: another taipan train is at work in it\n");
+        assert_eq!(error, "error: run: another taipan train is at work in it\n");
         send(&child, signal);
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{signal}: {stderr}");
+        assert_eq!(output.status.code(), Some(130), "{signal}: {stderr}");
         let stdout = String::from_utf8(output.stdout).unwrap();
-        assert!(stdout.contains("taipan train --resume --out run\n"), "{stdout}");
         let step = harness.metrics("run").last().unwrap()["step"].as_u64().unwrap();
+        let stopped = format!("\nstopped at step {step} of 1000000, saved; resume with: ");
+        assert!(stdout.ends_with(&(stopped + "taipan train --resume --out run\n")), "{stdout}");
         let saved = harness.read(&format!("run/checkpoint-{step}/model.safetensors"));
         assert_eq!(saved, harness.read("run/model.safetensors"));
         let next = (step + 1).to_string();

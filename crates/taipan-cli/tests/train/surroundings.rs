@@ -41,11 +41,11 @@ fn bytes_that_were_changed_are_noticed_and_named() {
         changed[place] ^= 1;
         harness.write(&name, changed);
         let error = fail(&mut harness.bare(&RESUME), 1);
-        assert!(error.starts_with(&format!("taipan: {name}: ")), "{error}");
+        assert!(error.starts_with(&format!("error: {name}: ")), "{error}");
         assert!(error.contains("it was changed after it was written") || file.ends_with("json"));
         assert!(error.contains(advice), "{error}");
         let error = fail(&mut taipan_info(), 1);
-        assert!(error.starts_with(&format!("taipan: {name}: ")), "{error}");
+        assert!(error.starts_with(&format!("error: {name}: ")), "{error}");
         harness.write(&name, bytes);
     }
     succeed(&mut harness.bare(&RESUME));
@@ -59,7 +59,7 @@ fn a_cache_that_is_gone_is_built_again_and_must_be_the_same() {
     let text = harness.text("text");
     harness.write("text", text.replace("times", "plus"));
     let error = fail(&mut harness.bare(&RESUME), 1);
-    assert!(error.starts_with("taipan: data: the fingerprint is "), "{error}");
+    assert!(error.starts_with("error: data: the fingerprint is "), "{error}");
     fs::remove_dir_all(harness.path("run/data")).unwrap();
     harness.write("text", text);
     let stdout = succeed(&mut harness.bare(&RESUME));
@@ -86,7 +86,7 @@ fn edited_settings_are_compared_with_the_checkpoint() {
         assert!(settings.contains(before), "{before}: {settings}");
         harness.write("run/train.toml", settings.replace(before, after));
         let found = fail(&mut harness.bare(&RESUME), 2);
-        assert!(found.starts_with(&format!("taipan: run/train.toml: {error}")), "{found}");
+        assert!(found.starts_with(&format!("error: run/train.toml: {error}")), "{found}");
         assert!(harness.text("run/train.toml").contains(after), "what the user wrote stays");
     }
     // What a flag of --resume may change may be edited.
@@ -144,7 +144,7 @@ fn a_cache_that_is_shortened_while_training_is_an_error() {
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{:?}: {error}", output.status);
-    let start = "taipan: run/data/train.tokens: less than ";
+    let start = "error: run/data/train.tokens: less than ";
     assert!(
         error.starts_with(start) && error.contains(" is complete; to resume from it: "),
         "{error}"

@@ -95,7 +95,7 @@ fn a_hang_up_saves_and_ends_the_run() {
     drop((command, slave));
     wait_for_lines(&harness, "run/metrics.jsonl", 5, &mut child);
     drop(master);
-    assert_eq!(wait(&mut child), Some(0));
+    assert_eq!(wait(&mut child), Some(130));
     let step = harness.metrics("run").last().unwrap()["step"].as_u64().unwrap();
     assert!(harness.path(&format!("run/checkpoint-{step}")).exists(), "{step}");
     let next = (step + 1).to_string();

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::EOS_TOKENS;
+
 /// The character that stands for each byte in a `tokenizer.json`: itself where it can be seen, else
 /// the next one from U+0100 on.
 pub(super) fn alphabet() -> [char; 256] {
@@ -57,25 +59,34 @@ pub(super) struct Bpe {
     pub special: &'static [&'static str],
 }
 
-/// A `tokenizer.json` whose ids are bytes.
+/// A `tokenizer.json` whose ids are bytes. Id 0 is a special token, for Hugging Face's library to
+/// pad with and to stop at; it is also the token of what the vocabulary lacks, which is the byte 0.
 pub(super) fn bytes_json() -> Value {
-    let tokens = alphabet().map(String::from).to_vec();
-    tokenizer_json(Bpe { tokens, merges: Vec::new(), special: &[] })
+    let mut tokens = alphabet().map(String::from).to_vec();
+    tokens[0] = EOS_TOKENS[0].into();
+    let mut file = tokenizer_json(Bpe { tokens, merges: Vec::new(), special: &EOS_TOKENS[..1] });
+    file["model"]["unk_token"] = EOS_TOKENS[0].into();
+    file
 }
 
 /// Whether a `tokenizer.json` gives every byte its own value as id. Without merges it does not
 /// matter how text is cut before.
 pub(super) fn is_bytes(file: &Value) -> bool {
-    let ours = bytes_json();
-    let (pre, model) = (&file["pre_tokenizer"], &file["model"]);
+    let (ours, pre, model) = (bytes_json(), &file["pre_tokenizer"], &file["model"]);
     let nothing = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    // Without special tokens, the byte 0 is in the vocabulary.
+    let plain: Map<String, Value> =
+        alphabet().iter().enumerate().map(|(id, c)| (c.to_string(), id.into())).collect();
+    let is_plain = nothing(&file["added_tokens"]) && model["vocab"].as_object() == Some(&plain);
+    let is_ours = file["added_tokens"] == ours["added_tokens"]
+        && model["vocab"] == ours["model"]["vocab"]
+        && model["unk_token"] == ours["model"]["unk_token"];
     pre["type"] == "ByteLevel"
         && pre["add_prefix_space"] == false
         && model["type"] == "BPE"
-        && model["vocab"] == ours["model"]["vocab"]
         && nothing(&model["merges"])
-        && nothing(&file["added_tokens"])
         && nothing(&file["normalizer"])
+        && (is_ours || is_plain)
 }
 
 #[cfg(test)]

@@ -139,12 +139,11 @@ impl Tokenizer {
         }
     }
 
-    /// The end-of-text token as text, for the `eos_token` of `tokenizer_config.json`. Bytes have
-    /// none: Hugging Face's library would look for it in text, where the character that stands for
-    /// NUL, `Ā`, means itself.
+    /// The end-of-text token as text, for the `eos_token` of `tokenizer_config.json`. For bytes it
+    /// is a name for Hugging Face's library, which looks for it in text; here it is no text.
     pub fn eos_token(&self) -> Option<&str> {
         match &self.0 {
-            Kind::Bytes => None,
+            Kind::Bytes => Some(EOS_TOKENS[0]),
             Kind::ByteBpe(known) => known.eos.map(|(_, token)| token),
             #[cfg(not(target_family = "wasm"))]
             Kind::HuggingFace(known) => known.eos.map(|(_, token)| token),

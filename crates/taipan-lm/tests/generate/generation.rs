@@ -158,7 +158,7 @@ fn wrong_input_is_refused() {
     let sampler = Sampler::default();
     refused(
         Sampler { temperature: -1.0, ..sampler.clone() },
-        "sampler: temperature is -1, expected at least 0 and below inf",
+        "sampler: temperature is -1, expected a finite number of 0 or more",
     );
     refused(
         Sampler { top_p: 0.0, ..sampler.clone() },
@@ -174,7 +174,7 @@ fn wrong_input_is_refused() {
     );
     refused(
         Sampler { repetition_penalty: 0.0, ..sampler.clone() },
-        "sampler: repetition_penalty is 0, expected above 0 and below inf",
+        "sampler: repetition_penalty is 0, expected a positive number",
     );
     let mut generation = Generation::new(&model, sampler).unwrap();
     let error = generation.step_blocking().unwrap_err().to_string();
