@@ -72,6 +72,7 @@ mod product;
 pub mod profile;
 mod recompute;
 mod reduction;
+#[cfg(not(target_family = "wasm"))]
 pub mod roofline;
 pub mod safetensors;
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Kernel for Scale {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        with_dtype!(inputs[0].spec.dtype(), T: Float + f64 => {
             let factor = <T as Float>::Acc::of(self.0);
             map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 y.iter_mut().zip(x).for_each(|(y, x)| *y = *x * factor);
