@@ -53,7 +53,7 @@
 //! waits: do not hold a lock across it that those take.
 
 mod autograd;
-#[cfg(all(feature = "check", not(target_family = "wasm")))]
+#[cfg(feature = "check")]
 pub mod check;
 mod cpu;
 mod custom;
