@@ -147,7 +147,8 @@ impl Session {
                 })
             }
             _ => json!({
-                "kind": "cpu", "name": self.device.describe(), "f16": true, "limits": {},
+                "kind": "cpu", "name": self.device.describe(), "limits": {},
+                "f16": self.device.supports(DType::F16),
                 "why": self.why,
             }),
         }
@@ -250,7 +251,7 @@ impl Session {
             Vocabulary::Json(text) => Tokenizer::from_json(&text)?,
         };
         let config = config_of(config, tokenizer.vocab_size())?;
-        let mamba = Mamba::new(&config, dtype.into(), seed, &self.device)?;
+        let mamba = Mamba::new(&config, self.computing(dtype.into())?, seed, &self.device)?;
         self.model = Some(Model::new(mamba, tokenizer));
         Ok(())
     }
@@ -266,11 +267,20 @@ impl Session {
                 return Err(Error::invalid("dtype", why).into());
             }
         };
-        let mamba = files.load(dtype, &self.device)?;
+        let mamba = files.load(self.computing(dtype)?, &self.device)?;
         let tokenizer = Tokenizer::from_file(Path::new(MODEL).join("tokenizer.json"))?;
         filesystem::remove_dir_all(MODEL).map_err(Error::io(Path::new(MODEL)))?;
         self.model = Some(Model::new(mamba, tokenizer));
         Ok(())
+    }
+
+    /// The type, if the device computes in it.
+    fn computing(&self, dtype: DType) -> Result<DType> {
+        if self.device.supports(dtype) {
+            return Ok(dtype);
+        }
+        let why = format!("{dtype} on {}, expected f32", self.device.describe());
+        Err(Error::invalid("dtype", why).into())
     }
 
     async fn score(&mut self) -> Result<String> {

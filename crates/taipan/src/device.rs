@@ -83,10 +83,13 @@ impl Device {
         }
     }
 
-    /// Whether the device supports tensors of this type: the CPU all; a GPU `f32`, `u32` and, with
-    /// the feature `SHADER_F16`, `f16`.
+    /// Whether the device computes in this type: the CPU in all, in a browser in `f32` and integers;
+    /// a GPU in `f32`, `u32` and, with the feature `SHADER_F16`, `f16`.
     pub fn supports(&self, dtype: DType) -> bool {
         match self {
+            #[cfg(all(target_family = "wasm", not(feature = "check")))]
+            Device::Cpu => !dtype.is_float() || dtype == DType::F32,
+            #[cfg(any(not(target_family = "wasm"), feature = "check"))]
             Device::Cpu => true,
             Device::Gpu(gpu) => gpu.supports(dtype),
         }
@@ -102,7 +105,7 @@ impl Device {
             Device::Cpu => format!(
                 "cpu, {}, threads: {}",
                 crate::cpu::isa::Level::current().name(),
-                rayon::current_num_threads()
+                crate::cpu::threads::count()
             ),
             Device::Gpu(gpu) => format!("gpu, {}, {}", gpu.name(), gpu.info().backend),
         }

@@ -380,12 +380,19 @@ element!(u32, U32, |v| v as u32, |v: i64| v.clamp(0, u32::MAX as i64) as u32, |v
 element!(i64, I64, |v| v as i64, |v| v, |v: i64| v as f64);
 
 /// Run `$body` with `$T` naming the Rust type of `$dtype`: the only place where dtypes become
-/// types. With `: Float`, the caller has made sure that it is one.
+/// types. With `: Float`, the caller has made sure that it is one. A browser, which downloads every
+/// kernel, has those of f32 alone, and of f64 where it says `: Float + f64`: other types are an
+/// error there, which the function around it returns.
 macro_rules! with_dtype {
     ($dtype:expr, $T:ident: Float => $body:expr) => {
+        $crate::dtype::with_float!($dtype, $T, $body, [F32 f32])
+    };
+    ($dtype:expr, $T:ident: Float + f64 => $body:expr) => {
+        $crate::dtype::with_float!($dtype, $T, $body, [F32 f32, F64 f64])
+    };
+    ($dtype:expr, $T:ident: Half => $body:expr) => {
         $crate::dtype::with_dtype!(@match $dtype, $T, $body,
-            [F16 half::f16, BF16 half::bf16, F32 f32, F64 f64]
-            other => unreachable!("{other} reached a float kernel"))
+            [F16 half::f16, BF16 half::bf16] other => unreachable!("{other} is no half"))
     };
     ($dtype:expr, $T:ident: Element => $body:expr) => {
         $crate::dtype::with_dtype!(@match $dtype, $T, $body,
@@ -399,6 +406,30 @@ macro_rules! with_dtype {
     };
 }
 pub(crate) use with_dtype;
+
+#[cfg(any(not(target_family = "wasm"), feature = "check"))]
+macro_rules! with_float {
+    ($dtype:expr, $T:ident, $body:expr, $web:tt) => {
+        $crate::dtype::with_dtype!(@match $dtype, $T, $body,
+            [F16 half::f16, BF16 half::bf16, F32 f32, F64 f64]
+            other => unreachable!("{other} reached a float kernel"))
+    };
+}
+
+#[cfg(all(target_family = "wasm", not(feature = "check")))]
+macro_rules! with_float {
+    ($dtype:expr, $T:ident, $body:expr, $web:tt) => {
+        $crate::dtype::with_dtype!(@match $dtype, $T, $body, $web
+            other => return Err($crate::dtype::not_in_a_browser(other)))
+    };
+}
+pub(crate) use with_float;
+
+#[cfg(all(target_family = "wasm", not(feature = "check")))]
+pub(crate) fn not_in_a_browser(dtype: DType) -> Error {
+    let why = format!("{dtype} found, expected f32: a browser's CPU computes in no other type");
+    Error::Device { op: "cpu", why }
+}
 
 #[cfg(test)]
 mod tests {

@@ -114,14 +114,30 @@ fn fill<K: Kernel>(kernel: &K, inputs: &[&Tensor], outputs: Vec<Spec>) -> Result
 }
 
 /// Run code that fills tensors of these specs completely, on the device of the inputs: for
-/// gradients, whose inputs an op has checked. In profiles, `role` tells it from other kernels of
-/// `op`, as `dw`; the kernel that computes the results has none.
+/// gradients, whose inputs an op has checked. `name` is that of the op and, in profiles, the role of
+/// the kernel among others of it, as `dw`; the one that computes the results has none.
 pub(crate) fn compute(
-    (op, role): (&'static str, &'static str),
+    name: (&'static str, &'static str),
     inputs: &[&Tensor],
     outputs: Vec<Spec>,
     cpu: impl FnOnce(CpuIo) -> Result<()>,
     gpu: impl FnOnce(GpuIo) -> Result<()>,
+) -> Result<Vec<Tensor>> {
+    let (mut cpu, mut gpu) = (Some(cpu), Some(gpu));
+    let cpu = &mut |io: CpuIo| cpu.take().expect(ONCE)(io);
+    let gpu = &mut |io: GpuIo| gpu.take().expect(ONCE)(io);
+    compute_dyn(name, inputs, outputs, cpu, gpu)
+}
+
+const ONCE: &str = "a kernel runs once";
+
+/// [`compute`], compiled once for all kernels.
+fn compute_dyn(
+    (op, role): (&'static str, &'static str),
+    inputs: &[&Tensor],
+    outputs: Vec<Spec>,
+    cpu: &mut dyn FnMut(CpuIo) -> Result<()>,
+    gpu: &mut dyn FnMut(GpuIo) -> Result<()>,
 ) -> Result<Vec<Tensor>> {
     let device = one_device(op, inputs.iter().copied())?;
     let storages: Few<Storage> = device.span(op, role, || match device {
@@ -167,11 +183,25 @@ pub(crate) fn compute_one(
 /// Run code that changes `targets`, which are its outputs, in place. A target that shares its
 /// memory with another tensor is copied first: the other tensor keeps its values.
 pub(crate) fn update(
-    (op, role): (&'static str, &'static str),
+    name: (&'static str, &'static str),
     inputs: &[&Tensor],
     targets: &mut [&mut Tensor],
     cpu: impl FnOnce(CpuIo) -> Result<()>,
     gpu: impl FnOnce(GpuIo) -> Result<()>,
+) -> Result<()> {
+    let (mut cpu, mut gpu) = (Some(cpu), Some(gpu));
+    let cpu = &mut |io: CpuIo| cpu.take().expect(ONCE)(io);
+    let gpu = &mut |io: GpuIo| gpu.take().expect(ONCE)(io);
+    update_dyn(name, inputs, targets, cpu, gpu)
+}
+
+/// [`update`], compiled once for all kernels.
+fn update_dyn(
+    (op, role): (&'static str, &'static str),
+    inputs: &[&Tensor],
+    targets: &mut [&mut Tensor],
+    cpu: &mut dyn FnMut(CpuIo) -> Result<()>,
+    gpu: &mut dyn FnMut(GpuIo) -> Result<()>,
 ) -> Result<()> {
     let all = || inputs.iter().copied().chain(targets.iter().map(|t| &**t));
     let device = one_device(op, all())?.clone();

@@ -129,7 +129,7 @@
 #![cfg_attr(not(feature = "gpu"), allow(unused))]
 
 mod autograd;
-#[cfg(all(feature = "check", not(target_family = "wasm")))]
+#[cfg(feature = "check")]
 pub mod check;
 mod cpu;
 mod custom;
@@ -152,6 +152,7 @@ mod product;
 pub mod profile;
 mod recompute;
 mod reduction;
+#[cfg(not(target_family = "wasm"))]
 pub mod roofline;
 pub mod safetensors;
 #[cfg(all(test, feature = "gpu"))]

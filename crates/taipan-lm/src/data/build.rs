@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+#[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
 
 use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
@@ -88,7 +89,11 @@ impl CacheWriter<'_> {
             Subset::Train => Ok((self.tokenizer.encode(&chunk.text)?, Vec::new())),
             Subset::HeldOut => self.tokenizer.encode_measured(&chunk.text),
         };
-        let encoded = chunks.par_iter().map(encode).collect::<Result<Vec<_>>>()?;
+        #[cfg(not(target_family = "wasm"))]
+        let chunks_iter = chunks.par_iter();
+        #[cfg(target_family = "wasm")]
+        let chunks_iter = chunks.iter();
+        let encoded = chunks_iter.map(encode).collect::<Result<Vec<_>>>()?;
         for (chunk, (ids, lengths)) in chunks.iter().zip(encoded) {
             let writer = match chunk.subset {
                 Subset::Train => &mut self.train,

@@ -73,16 +73,24 @@
 //! [`FLOATS`], [`tensor`] and [`array()`], [`round`], [`tolerance`].
 
 mod array;
+#[cfg(not(target_family = "wasm"))]
 mod devices;
 mod precision;
 mod run;
+#[cfg(target_family = "wasm")]
+mod web;
 
 use crate::{DType, Device, Result, Tensor};
 
 pub use self::array::{Array, Input, Random, Values, indices, input, input_of};
+#[cfg(not(target_family = "wasm"))]
 pub use self::devices::devices;
 pub use self::precision::{FLOATS, Tolerance, array, round, tensor, tolerance};
 use self::run::{Run, Tracked};
+#[cfg(target_family = "wasm")]
+pub(crate) use self::web::block_on;
+#[cfg(target_family = "wasm")]
+pub use self::web::devices;
 
 /// The op as called.
 type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Sync>;

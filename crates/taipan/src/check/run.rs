@@ -1,7 +1,9 @@
 //! A case on one device in one type.
 
+#[cfg(not(target_family = "wasm"))]
 use std::sync::OnceLock;
 
+#[cfg(not(target_family = "wasm"))]
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::Case;
@@ -48,6 +50,7 @@ impl Run<'_> {
         if *self.device != Device::Cpu {
             return;
         }
+        #[cfg(not(target_family = "wasm"))]
         for (threads, pool) in pools() {
             let repeated = pool.install(|| self.outcome(inputs, dy, Tracked::All));
             self.expect_same(&format!("{threads} thread(s)"), &repeated, &got);
@@ -220,6 +223,7 @@ impl std::fmt::Display for Run<'_> {
 }
 
 /// Pools of one and of three threads.
+#[cfg(not(target_family = "wasm"))]
 fn pools() -> &'static [(usize, ThreadPool)] {
     static POOLS: OnceLock<Vec<(usize, ThreadPool)>> = OnceLock::new();
     POOLS.get_or_init(|| {

@@ -1,37 +1,71 @@
 //! Work split among rayon's threads, in chunks whose bounds do not depend on the number of threads.
+//! A browser has one thread, and nothing of rayon.
 
+#[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
 
+use crate::error::Result;
+#[cfg(not(target_family = "wasm"))]
 use crate::{grad_mode, profile};
 
 /// The number of elements below which a second thread is not worth it.
 pub(crate) const GRAIN: usize = 1 << 14;
 
+/// The number of threads.
+pub(crate) fn count() -> usize {
+    #[cfg(not(target_family = "wasm"))]
+    return rayon::current_num_threads();
+    #[cfg(target_family = "wasm")]
+    1
+}
+
 /// Run `f`, which waits for rayon's threads. While it waits, this thread may run tasks of other
 /// callers: a `no_grad` or a profile of this one must not apply to them.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
     grad_mode::with(true, || profile::paused(f))
+}
+
+#[cfg(target_family = "wasm")]
+pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
+    f()
 }
 
 /// Call `f(start, chunk)` for each `len`-long chunk of `out`, in parallel; `start` is the index
 /// of the chunk's first element.
 pub(crate) fn for_chunks<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     let len = len.max(1);
-    if out.len() <= len || rayon::current_num_threads() == 1 {
-        out.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
-    } else {
-        isolated(|| {
+    #[cfg(not(target_family = "wasm"))]
+    if out.len() > len && count() > 1 {
+        return isolated(|| {
             out.par_chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
         });
     }
+    out.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
 }
 
 /// Call `f` for each task, in parallel if the `work` of all is at least [`GRAIN`] elements. The
 /// tasks must not depend on the number of threads.
+#[cfg_attr(target_family = "wasm", allow(unused_variables))]
 pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Send + Sync) {
-    if work < GRAIN || tasks.len() == 1 || rayon::current_num_threads() == 1 {
-        tasks.into_iter().for_each(f);
-    } else {
-        isolated(|| tasks.into_par_iter().for_each(f));
+    #[cfg(not(target_family = "wasm"))]
+    if work >= GRAIN && tasks.len() != 1 && count() > 1 {
+        return isolated(|| tasks.into_par_iter().for_each(f));
     }
+    tasks.into_iter().for_each(f);
+}
+
+/// Call `f(i, task)` for each task, by several threads if `threads` is not 1, until one fails.
+#[cfg_attr(target_family = "wasm", allow(unused_variables))]
+pub(crate) fn try_for_tasks<T: Send>(
+    tasks: Vec<T>,
+    threads: usize,
+    f: impl Fn(usize, T) -> Result<()> + Send + Sync,
+) -> Result<()> {
+    // For a single thread, rayon must not split the work.
+    #[cfg(not(target_family = "wasm"))]
+    if threads != 1 {
+        return tasks.into_par_iter().enumerate().try_for_each(|(i, task)| f(i, task));
+    }
+    tasks.into_iter().enumerate().try_for_each(|(i, task)| f(i, task))
 }

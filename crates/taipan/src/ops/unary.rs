@@ -75,7 +75,7 @@ impl Kernel for Unary {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        with_dtype!(inputs[0].spec.dtype(), T: Float + f64 => {
             map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 for (y, x) in y.chunks_mut(BLOCK).zip(x.chunks(BLOCK)) {
                     y.copy_from_slice(x);

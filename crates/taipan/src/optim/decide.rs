@@ -88,7 +88,7 @@ impl Decide {
         let cpu = |CpuIo { inputs, outputs: targets }: CpuIo| {
             let [counters, scale, plan] = targets else { unreachable!("three targets") };
             let (counters, plan) = (counters.as_mut_slice::<u32>(), plan.as_mut_slice::<f64>());
-            with_dtype!(scale.spec.dtype(), T: Float => {
+            with_dtype!(scale.spec.dtype(), T: Float + f64 => {
                 let scale = &mut scale.as_mut_slice::<T>()[0];
                 let norm = sum(inputs[0].as_slice::<f64>()).sqrt() / scale.to_f64();
                 let norm = if norm > max_finite_norm(T::DTYPE) { f64::INFINITY } else { norm };

@@ -3,7 +3,7 @@
 use crate::cpu::isa::vectorized;
 use crate::cpu::math::Math;
 use crate::cpu::reduce::{by_lanes, join};
-use crate::cpu::threads::{GRAIN, for_tasks};
+use crate::cpu::threads::{self, GRAIN, try_for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Dims, GROUP, Grid, Launch, Program, SUM, TENSORS, WORKGROUP, params};
@@ -56,11 +56,12 @@ impl Kernel for SquareSums {
             let chunks = sums.chunks_mut(GRAIN / CPU_BLOCK).enumerate();
             tasks.extend(chunks.map(|(i, sums)| (x, i * GRAIN, sums)));
         }
-        let work = inputs.iter().map(|x| x.spec.len()).sum();
-        for_tasks(tasks, work, |(x, start, sums)| {
+        let work: usize = inputs.iter().map(|x| x.spec.len()).sum();
+        let threads = if work < GRAIN { 1 } else { threads::count() };
+        try_for_tasks(tasks, threads, |_, (x, start, sums)| {
             with_dtype!(x.spec.dtype(), T: Float => square_sums(&x.as_slice::<T>()[start..], sums));
-        });
-        Ok(())
+            Ok(())
+        })
     }
 
     /// One launch for as many inputs of a type as can be bound.

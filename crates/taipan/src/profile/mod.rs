@@ -167,8 +167,3 @@ pub(crate) fn span<R>(_: &'static str, _: &'static str, f: impl FnOnce() -> R) -
 
 #[cfg(target_family = "wasm")]
 pub(crate) fn count_dispatch() {}
-
-#[cfg(target_family = "wasm")]
-pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
-    f()
-}

@@ -27,7 +27,7 @@ impl fmt::Display for Tensor {
             DType::I64 => {
                 Printer::new(self, buffer.as_slice::<i64>(), &|x, _| x.to_string()).print(f, 0, 0)
             }
-            float => with_dtype!(float, T: Float => {
+            float => with_dtype!(float, T: Element => {
                 let text = |x: &T, style| match style {
                     Style::Fixed => format!("{:.4}", x.to_f64()),
                     Style::Scientific => format!("{:.4e}", x.to_f64()),

@@ -6,9 +6,14 @@ mod random;
 
 use std::sync::Arc;
 
+#[cfg(not(target_family = "wasm"))]
+use pollster::block_on;
+
 pub use self::arena::Arena;
 use crate::Device;
 use crate::autograd::{Edge, Exchange, add_node};
+#[cfg(all(target_family = "wasm", feature = "check"))]
+use crate::check::block_on;
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
 #[cfg(feature = "gpu")]
@@ -238,7 +243,7 @@ impl Tensor {
             #[cfg(not(target_family = "wasm"))]
             (Storage::Gpu(buffer), _) => {
                 let mut host = CpuBuffer::scratch(OP, self.spec.bytes())?;
-                from.span("read", "", || pollster::block_on(buffer.read(OP, host.bytes_mut())))?;
+                from.span("read", "", || block_on(buffer.read(OP, host.bytes_mut())))?;
                 let host = Tensor::of(self.spec.clone(), Storage::Cpu(Arc::new(host)));
                 host.to(device)?.storage
             }
@@ -311,15 +316,16 @@ impl Tensor {
         }
     }
 
-    /// [`read`](Tensor::read) for native callers; absent on the web, where nothing may block.
-    #[cfg(not(target_family = "wasm"))]
+    /// [`read`](Tensor::read) for native callers; absent on the web, where nothing may block but
+    /// tests.
+    #[cfg(any(not(target_family = "wasm"), feature = "check"))]
     pub fn read_blocking<T: Element>(&self) -> Result<Vec<T>> {
-        self.device().span("read", "", || pollster::block_on(self.read()))
+        self.device().span("read", "", || block_on(self.read()))
     }
 
     /// The value of a one-element tensor of any type, an `i64` rounded to an f64; absent on the
     /// web, like [`read_blocking`](Tensor::read_blocking).
-    #[cfg(not(target_family = "wasm"))]
+    #[cfg(any(not(target_family = "wasm"), feature = "check"))]
     pub fn item(&self) -> Result<f64> {
         ensure!("item", self.len() == 1, "the tensor is {:?}, expected one element", self.shape());
         with_dtype!(self.dtype(), T: Element => Ok(self.read_blocking::<T>()?[0].to_f64()))

@@ -1,5 +1,14 @@
 //! Every op: one [`Case`](taipan::check::Case) per shape and variant.
 
+// A browser calls the tests itself.
+#![cfg_attr(target_family = "wasm", feature(custom_test_frameworks, test))]
+#![cfg_attr(target_family = "wasm", test_runner(web::list))]
+#![cfg_attr(target_family = "wasm", reexport_test_harness_main = "start")]
+
+#[cfg(target_family = "wasm")]
+#[path = "../harness/web.rs"]
+mod web;
+
 #[path = "../harness/naive.rs"]
 mod naive;
 

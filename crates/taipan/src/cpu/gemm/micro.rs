@@ -67,6 +67,7 @@ impl Tiled for f64 {
 }
 
 /// Multiply and add, in registers, `steps` times in each lane: the number of operations.
+#[cfg_attr(target_family = "wasm", allow(dead_code))]
 pub(crate) fn multiply_adds(steps: usize) -> usize {
     match Level::current() {
         Level::Baseline => {

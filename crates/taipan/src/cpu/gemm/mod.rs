@@ -22,15 +22,15 @@ mod vector;
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 pub(crate) use self::dots::{Dots, dots_bf16, dots_f16, dots_f32, dots_f64};
 use self::dots::{Lines, Rows, Strip};
 pub(crate) use self::int8::{BLOCK as INT8_BLOCK, Int8, quantize};
+#[cfg(not(target_family = "wasm"))]
 pub(crate) use self::micro::multiply_adds;
 use self::micro::{LANES_MAX, Micro, TILE_MAX};
 use crate::cpu::isa::{Level, vectorized};
 use crate::cpu::prefetch::prefetch;
+use crate::cpu::threads::{self, try_for_tasks};
 use crate::cpu::{CpuBuffer, CpuView};
 use crate::dtype::{Float, Real, widened};
 use crate::error::Result;
@@ -168,11 +168,9 @@ impl<A: Real> Gemm<'_, A> {
             .collect();
         let micro = A::micro(Level::current());
         let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
-        tasks.into_par_iter().enumerate().with_min_len(min_len(threads_for(work))).try_for_each(
-            |(entry, (out, row_data, sums))| {
-                self.entry(entry).store(&micro, out, row_data, finish, sums)
-            },
-        )
+        try_for_tasks(tasks, threads_for(work), |entry, (out, row_data, sums)| {
+            self.entry(entry).store(&micro, out, row_data, finish, sums)
+        })
     }
 
     fn entry(&self, entry: usize) -> Entry<'_, A> {
@@ -310,7 +308,7 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
 fn threads_for(multiply_adds: usize) -> usize {
     match multiply_adds {
         0..1_000_000 => 1,
-        _ => rayon::current_num_threads(),
+        _ => threads::count(),
     }
 }
 
@@ -395,13 +393,11 @@ impl<A: Real> Block<'_, A> {
                     );
                     tasks.push(task);
                 }
-                tasks.into_par_iter().with_min_len(min_len(threads)).try_for_each(
-                    |(first, sums, row_data, left_sums)| {
-                        strips.iter().try_for_each(|strip| {
-                            strip.run(first, sums, row_data, finish, left_sums)
-                        })
-                    },
-                )?;
+                try_for_tasks(tasks, threads, |_, (first, sums, row_data, left_sums)| {
+                    strips
+                        .iter()
+                        .try_for_each(|strip| strip.run(first, sums, row_data, finish, left_sums))
+                })?;
             }
         }
         Ok(())
@@ -439,23 +435,16 @@ impl<A: Real> Block<'_, A> {
             self.right_sums.as_deref_mut().map(|sums| sums[columns.clone()].chunks_mut(group));
         let mut next_sums = || sums.as_mut().and_then(Iterator::next).unwrap_or_default();
         let tasks: Vec<_> = groups.into_iter().map(|blocks| (blocks, next_sums())).collect();
-        tasks.into_par_iter().enumerate().with_min_len(min_len(threads)).try_for_each(
-            |(i, (blocks, sums))| {
-                let start = columns.start + i * group;
-                let columns = start..(start + group).min(columns.end);
-                for (depth, block) in depths.iter().zip(blocks) {
-                    pack(right, columns.clone(), depth.clone(), block)?;
-                    add_depth(block, nr * depth.len(), nr, sums);
-                }
-                Ok(())
-            },
-        )
+        try_for_tasks(tasks, threads, |i, (blocks, sums)| {
+            let start = columns.start + i * group;
+            let columns = start..(start + group).min(columns.end);
+            for (depth, block) in depths.iter().zip(blocks) {
+                pack(right, columns.clone(), depth.clone(), block)?;
+                add_depth(block, nr * depth.len(), nr, sums);
+            }
+            Ok(())
+        })
     }
-}
-
-/// For a single thread, rayon must not split the work.
-fn min_len(threads: usize) -> usize {
-    if threads == 1 { usize::MAX } else { 1 }
 }
 
 /// A packed block of the right side, to be multiplied by rows of the left one.

@@ -1,10 +1,9 @@
 //! Products with few rows, as in decoding: the right side is read once, and not packed.
 
-use rayon::prelude::*;
-
-use super::{DEPTH, Entry, Finish, Rows, Strip, blocks, even, min_len, threads_for};
+use super::{DEPTH, Entry, Finish, Rows, Strip, blocks, even, threads_for};
 use crate::cpu::CpuBuffer;
 use crate::cpu::map::{add, add_scaled};
+use crate::cpu::threads::try_for_tasks;
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
@@ -33,9 +32,10 @@ pub(super) fn thin<T: Float, X>(
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
     let mut sums = CpuBuffer::scratch("gemm", size)?;
     let sums = sums.as_mut_slice::<T::Acc>();
-    let min_len = min_len(threads_for(n.saturating_mul(m * k)));
-    sums.par_chunks_mut(m * strip).enumerate().with_min_len(min_len).try_for_each(
-        |(i, sums)| {
+    try_for_tasks(
+        sums.chunks_mut(m * strip).collect(),
+        threads_for(n.saturating_mul(m * k)),
+        |i, sums| {
             let columns = i * strip..n.min((i + 1) * strip);
             if right.lines_are_lanes() {
                 let lines = right.first_line + columns.start..right.first_line + columns.end;

@@ -53,7 +53,7 @@ impl Kernel for Affine {
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        with_dtype!(inputs[0].spec.dtype(), T: Float + f64 => {
             let [factor, offset] = [self.factor, self.offset].map(<T as Float>::Acc::of);
             map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
                 affine(factor, offset, x, y)

@@ -136,7 +136,7 @@ impl Kernel for Binary {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shape = outputs[0].spec.shape();
         let layout = RowLayout::new(shape, [inputs[0].spec.shape(), inputs[1].spec.shape()]);
-        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        with_dtype!(inputs[0].spec.dtype(), T: Float + f64 => {
             let (a, b) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
             let out = outputs[0].as_mut_slice::<T>();
             match layout.is_flat() {

@@ -49,7 +49,7 @@ impl Kernel for Cast {
         let (x, out) = (&inputs[0], &mut outputs[0]);
         match (x.spec.dtype(), self.0) {
             (DType::F16 | DType::BF16, DType::F32) => {
-                with_dtype!(x.spec.dtype(), T: Float => {
+                with_dtype!(x.spec.dtype(), T: Half => {
                     let x = x.as_slice::<T>();
                     convert(x, out.as_mut_slice::<f32>(), |x: &[T], out: &mut [f32]| {
                         T::widen(x, bytemuck::cast_slice_mut(out));
@@ -57,7 +57,7 @@ impl Kernel for Cast {
                 });
             }
             (DType::F32, DType::F16 | DType::BF16) => {
-                with_dtype!(self.0, T: Float => {
+                with_dtype!(self.0, T: Half => {
                     let x = x.as_slice::<f32>();
                     let narrow = |x: &[f32], out: &mut [T]| T::narrow(bytemuck::cast_slice(x), out);
                     convert(x, out.as_mut_slice::<T>(), narrow);

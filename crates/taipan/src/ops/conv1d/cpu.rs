@@ -19,12 +19,13 @@ const TIME: usize = 64;
 /// The most channels that a task computes at a time: their data stays in cache.
 const STRIP: usize = 2048;
 
-pub(super) fn forward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) {
+pub(super) fn forward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
     let [y, next] = outputs else { unreachable!("two results") };
     with_dtype!(inputs[0].spec.dtype(), T: Float => {
         let (y, next) = (y.as_mut_slice(), next.as_mut_slice());
         ConvInputs::<T>::new(conv, inputs).forward(conv.function, y, next)
     });
+    Ok(())
 }
 
 /// `dx`, `dweight` and, if they exist, `dbias` and `dconv_state`; from the inputs and the gradients

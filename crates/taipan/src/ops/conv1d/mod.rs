@@ -205,8 +205,7 @@ impl Kernel for Conv1d {
     }
 
     fn cpu(&self, io: CpuIo) -> Result<()> {
-        cpu::forward(self, io);
-        Ok(())
+        cpu::forward(self, io)
     }
 
     fn gpu(&self, io: GpuIo) -> Result<()> {

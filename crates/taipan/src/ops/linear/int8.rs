@@ -17,6 +17,7 @@ use crate::{DType, Device, grad_mode};
 const QUANTIZE: &str = "int8";
 
 /// `with_dtype!` for the types whose sums are f32, of which the caller has made sure.
+#[cfg(any(not(target_family = "wasm"), feature = "check"))]
 macro_rules! with_half_or_single {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
@@ -33,6 +34,13 @@ macro_rules! with_half_or_single {
                 $body
             }
         }
+    };
+}
+
+#[cfg(all(target_family = "wasm", not(feature = "check")))]
+macro_rules! with_half_or_single {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        crate::dtype::with_dtype!($dtype, $T: Float => $body)
     };
 }
 

@@ -10,12 +10,13 @@ use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
 use crate::kernel::CpuIo;
 
-pub(super) fn forward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) {
+pub(super) fn forward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
     let mixed = inputs.get(2).is_some_and(|r| r.spec.dtype() != inputs[0].spec.dtype());
     with_dtype!(inputs[0].spec.dtype(), T: Float => match mixed {
         true => op.forward::<T, <T as Float>::Acc>(inputs, outputs),
         false => op.forward::<T, T>(inputs, outputs),
     });
+    Ok(())
 }
 
 pub(super) fn backward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

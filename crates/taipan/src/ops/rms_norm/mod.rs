@@ -157,8 +157,7 @@ impl Kernel for RmsNorm {
     }
 
     fn cpu(&self, io: CpuIo) -> Result<()> {
-        cpu::forward(self, io);
-        Ok(())
+        cpu::forward(self, io)
     }
 
     fn gpu(&self, io: GpuIo) -> Result<()> {
