@@ -67,8 +67,8 @@ fn links_resolve() {
     assert!(count > 20, "{count} links found");
 }
 
-/// The lines of the blocks that are marked `sh`. A block that needs what tests do not have is
-/// marked `sh not-tested`, with the reason in the text.
+/// The lines of the blocks that are marked `sh`. A block that needs what tests do not have, or that
+/// they run anyway, is marked `sh not-tested`.
 fn commands(text: &str) -> Vec<&str> {
     let blocks = text.split("\n```").skip(1).step_by(2);
     blocks

@@ -16,6 +16,8 @@
 
 mod atomic;
 mod batch;
+#[cfg(doctest)]
+mod book;
 mod checkpoint;
 mod checksum;
 mod config;
