@@ -85,12 +85,12 @@ fn short(line: &str) -> String {
         return line.to_owned();
     }
     let mut words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
-    let mut set = |flag: &'static str, value: &'static str| {
-        match words.iter().position(|word| *word == flag) {
+    let mut set =
+        |flag: &'static str, value: &'static str| match words.iter().position(|word| *word == flag)
+        {
             Some(at) => words[at + 1] = value,
             None => words.extend([flag, value]),
-        }
-    };
+        };
     set("--steps", "2");
     set("--batch-size", "1");
     set("--block-size", "32");
@@ -128,7 +128,8 @@ fn supplies(directory: &Path) {
     for name in ["my-texts/a.txt", "my-texts/b.txt", "held-out.txt"] {
         fs::write(directory.join(name), sentence.repeat(60)).unwrap();
     }
-    let question = r#"{"prompt": "A heron walked along the", "choices": [" shore", " moon"], "answer": 0}"#;
+    let question =
+        r#"{"prompt": "A heron walked along the", "choices": [" shore", " moon"], "answer": 0}"#;
     fs::write(directory.join("questions.jsonl"), question).unwrap();
     let made = run(directory, &short("taipan train my-texts/ --out my-model"));
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

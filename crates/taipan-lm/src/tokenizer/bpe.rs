@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BinaryHeap, HashMap};
 
+#[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
 
 use super::byte_level::{self, Bpe};
@@ -30,9 +31,13 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
     let (subject, least) = ("tokenizer of the given size", tokens.len() + 1);
     ensure!(vocab_size >= least, subject, "{vocab_size} tokens, expected {least} or more");
     let words = count_words(sources)?;
-    let mut shares = Share::split(words, rayon::current_num_threads());
+    #[cfg(not(target_family = "wasm"))]
+    let threads = rayon::current_num_threads();
+    #[cfg(target_family = "wasm")]
+    let threads = 1;
+    let mut shares = Share::split(words, threads);
     let mut queue = Queue::default();
-    queue.update(shares.par_iter_mut().map(Share::index).collect());
+    queue.update(of_each(&mut shares, Share::index));
     let mut merges = Vec::new();
     while tokens.len() < vocab_size {
         let Some(pair) = queue.most_frequent() else {
@@ -46,11 +51,18 @@ pub(super) fn train(sources: &Sources, vocab_size: usize) -> Result<Bpe> {
         let merge_rule = [pair.0, pair.1].map(|id| tokens[id as usize].clone());
         tokens.push(merge_rule.concat());
         merges.push(merge_rule);
-        let changes = shares.par_iter_mut().map(|share| share.merge(pair, new)).collect();
-        queue.update(changes);
+        queue.update(of_each(&mut shares, |share| share.merge(pair, new)));
         sources.report(Stage::Merging, tokens.len() as u64, vocab_size as u64);
     }
     Ok(Bpe { tokens, merges, special: SPECIAL })
+}
+
+/// The results of `f` for each share, which has a thread of its own. A browser has one thread.
+fn of_each<R: Send>(shares: &mut [Share], f: impl Fn(&mut Share) -> R + Send + Sync) -> Vec<R> {
+    #[cfg(not(target_family = "wasm"))]
+    return shares.par_iter_mut().map(f).collect();
+    #[cfg(target_family = "wasm")]
+    shares.iter_mut().map(f).collect()
 }
 
 /// How often each distinct word of the text occurs.
@@ -59,7 +71,10 @@ fn count_words(sources: &Sources) -> Result<Counts> {
     let (mut counts, mut chunks) = (Counts::new(), Vec::new());
     let (mut bytes, mut done) = (0, 0);
     let mut add = |chunks: &mut Vec<String>| {
+        #[cfg(not(target_family = "wasm"))]
         let found = chunks.par_drain(..).fold(Counts::new, count_chunk).reduce(Counts::new, sum);
+        #[cfg(target_family = "wasm")]
+        let found = chunks.drain(..).fold(Counts::new(), count_chunk);
         counts = sum(std::mem::take(&mut counts), found);
     };
     for section in sources.documents() {
@@ -262,7 +277,7 @@ mod tests {
         let letters: String = (0..5000).map(|_| letter()).collect();
         let stories: String = crate::data::stories().take(40).collect();
         for text in [letters, stories, "aaaaaaa aaaaaa aaaaa".repeat(4)] {
-            let count = if text.len() < 1000 { 5 } else { 150 };
+            let count = if text.len() < 1000 { 5 } else { 300 };
             let alphabet = byte_level::alphabet();
             let shown =
                 |token: &Vec<u8>| token.iter().map(|byte| alphabet[*byte as usize]).collect();
