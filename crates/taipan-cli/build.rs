@@ -1,6 +1,6 @@
-//! Puts the project's own sources into the program: what `taipan train` learns from unless files
-//! are given. Built outside the workspace, the crate has its own sources only. And puts the page
-//! into it that `taipan web` serves, if scripts/web has built it.
+//! Puts the project's own sources into the program, for `taipan train --corpus sources`. Built
+//! outside the workspace, the crate has its own sources only. And puts the page into it that
+//! `taipan web` serves, if scripts/web has built it.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

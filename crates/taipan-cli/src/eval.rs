@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
-use taipan_lm::data::Sources;
+use taipan_lm::data::{Encoding, FindOptions, Reason, Skipped};
 use taipan_lm::{Error, Score, Scorer, Tokenizer, WindowScorer};
 
 use crate::model::{Model, ModelFlags};
@@ -18,9 +18,15 @@ use crate::{Failure, machine, usage};
 pub struct Flags {
     #[command(flatten)]
     model: ModelFlags,
-    /// Text, in UTF-8: files, directories, globs
+    /// Text: files (UTF-8, .jsonl, .gz, .zst), directories, globs, - for standard input
     #[arg(value_name = "FILES")]
     files: Vec<PathBuf>,
+    /// Key of the text in .jsonl files, or its column in .parquet files
+    #[arg(long, value_name = "KEY", default_value = "text")]
+    text_key: String,
+    /// Refuse files that are not UTF-8, which are skipped otherwise
+    #[arg(long)]
+    strict: bool,
     /// A file with a list of token ids per line, as [5, 9, 2]
     #[arg(long, value_name = "FILE.jsonl", conflicts_with = "files")]
     ids: Option<PathBuf>,
@@ -142,7 +148,15 @@ impl<'m> AnyScorer<'m> {
 
 fn texts(flags: &Flags, model: &Model) -> Result<Report, Failure> {
     let tokenizer = model.require_tokenizer("--ids")?;
-    let sources = Sources::find(&flags.files)?;
+    let encoding = if flags.strict { Encoding::Strict } else { Encoding::Skip };
+    let text_key = flags.text_key.clone();
+    let sources =
+        FindOptions { text_key, encoding, ..FindOptions::default() }.find(&flags.files)?;
+    for Skipped { path, reason } in sources.skipped() {
+        if matches!(reason, Reason::NotUtf8 { .. }) {
+            let _ = writeln!(std::io::stderr(), "taipan: skipped {}: {reason}", path.display());
+        }
+    }
     let mut total = Score::default();
     for document in 0..sources.len() {
         let mut scorer = AnyScorer::new(flags, model)?;

@@ -52,7 +52,7 @@ enum Command {
     Convert(convert::Flags),
     /// Train a Mamba language model
     ///
-    /// Without FILES it trains on taipan's own sources. The model is written to --out in the format
+    /// Without FILES it trains on little stories. The model is written to --out in the format
     /// of Hugging Face's library, with its checkpoints, metrics.jsonl and loss.svg. Ctrl-C ends the
     /// step, saves a checkpoint and the model, and exits with 0; --resume continues from there. A
     /// second Ctrl-C stops at once, with exit code 130.

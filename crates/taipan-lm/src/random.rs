@@ -52,6 +52,24 @@ impl Key {
     }
 }
 
+/// Random numbers one after the other, from the branches of a key.
+pub(crate) struct Draws {
+    key: Key,
+    count: u64,
+}
+
+impl Draws {
+    pub(crate) fn new(key: Key) -> Draws {
+        Draws { key, count: 0 }
+    }
+
+    /// One from 0 to less than `limit`.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.count += 1;
+        ((u128::from(self.key.split(self.count).bits()) * limit as u128) >> 64) as usize
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -65,6 +65,16 @@ impl Progress {
         }
     }
 
+    /// Whether messages are redrawn in place.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Remove the message.
+    pub fn clear(&mut self) {
+        self.show(String::new());
+    }
+
     /// A line that stays, during training.
     pub fn log_line(&mut self, text: &str) {
         self.show(String::new());

@@ -6,6 +6,7 @@ use anstyle::Style;
 use taipan::Device;
 use taipan_lm::{Mamba, free_memory};
 
+use super::corpus::Corpus;
 use super::metrics::{HeldOut, Row};
 use super::progress::{duration, rate, width};
 use super::settings::Settings;
@@ -21,7 +22,8 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     let (model, data, recipe) = (trainer.model(), trainer.dataset(), trainer.recipe());
     let parameters = model.config().parameters() as f64 / 1e6;
     let text = match settings.files.as_slice() {
-        [] => "taipan's own sources, since no FILES are given".into(),
+        [] if settings.corpus == Some(Corpus::Sources) => "taipan's own sources".into(),
+        [] => "little stories, since no FILES are given".into(),
         [file] => file.clone(),
         [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     };

@@ -12,6 +12,7 @@ use taipan_lm::data::Split;
 use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, checksum};
 use toml::{Table, Value};
 
+use super::corpus::Corpus;
 use super::declare::settings;
 use super::values::{LrCurve, Time};
 use crate::machine::Dtype;
@@ -53,9 +54,17 @@ impl Scope {
 settings! {
     defaults(config: Config, recipe: Recipe);
     "Data" {
-        /// Training text, in UTF-8: files, directories, globs [default: taipan's own sources]
+        /// Training text: files (UTF-8, .jsonl, .gz, .zst), directories, globs, - for standard input
         files: Vec<String> = Vec::new(), positional "FILES", RunPath;
-        /// A Hugging Face tokenizer.json [default: bytes]
+        /// Training text without FILES [default: stories]
+        #[arg(conflicts_with = "files")]
+        corpus: Corpus, flag "NAME", Run;
+        /// Key of the text in .jsonl files, or its column in .parquet files [default: text]
+        text_key: String, flag "KEY", Run;
+        /// Refuse files that are not UTF-8, which are skipped otherwise
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        strict: bool, flag "BOOL", Run;
+        /// A Hugging Face tokenizer.json [default: bytes; for the stories, 1024 trained tokens]
         #[arg(conflicts_with = "train_tokenizer")]
         tokenizer: PathBuf, flag "FILE", RunPath;
         /// Train a byte-level BPE tokenizer of N tokens on the text
@@ -155,11 +164,14 @@ settings! {
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
         tensorboard: bool = false, flag "BOOL", Resume;
         /// Prompt of the sample at the end
-        prompt: String = "pub fn ".into(), flag "TEXT", Resume;
+        prompt: String = match corpus.unwrap_or_default() {
+            Corpus::Stories if files.is_empty() => "The".into(),
+            _ => "pub fn ".into(),
+        }, flag "TEXT", Resume;
         /// Also generate a sample from this prompt at every evaluation
         sample: String, flag "PROMPT", Resume;
         /// Tokens of a sample; 0 for no sample
-        sample_tokens: usize = 256, flag "N", Resume;
+        sample_tokens: usize = 400, flag "N", Resume;
     }
 }
 

@@ -10,7 +10,7 @@ use taipan_lm::{
     is_unfinished, remove_unfinished,
 };
 
-use super::corpus::SOURCES;
+use super::corpus::{self, sources};
 use super::lock::{self, Lock};
 use super::settings::{self, Settings};
 use super::{curve, metrics};
@@ -116,14 +116,6 @@ fn prepare(
     Ok((trainer, memory, sources.skipped().to_vec()))
 }
 
-/// The training text, without the files in the run's own directory.
-fn sources(settings: &Settings) -> Result<Sources, Failure> {
-    if settings.files.is_empty() {
-        return Ok(Sources::texts(SOURCES.iter().copied()));
-    }
-    Ok(Sources::find_outside(&settings.out, &settings.files)?)
-}
-
 fn build_data(
     settings: &Settings,
     sources: &Sources,
@@ -133,12 +125,15 @@ fn build_data(
     Ok(Dataset::build(settings.out.join(DATA), sources, tokenizer, &split)?)
 }
 
-/// The one of the flags or of the model to fine-tune; or else bytes.
+/// The one of the flags or of the model to fine-tune; or else that of the corpus.
 fn tokenizer(settings: &Settings, sources: &Sources) -> Result<Tokenizer, Failure> {
     Ok(match (&settings.tokenizer, settings.train_tokenizer, &settings.from) {
         (Some(file), ..) => Tokenizer::from_file(file)?,
         (None, Some(size), _) => Tokenizer::train_bpe(sources, size)?,
         (None, None, Some(model)) => Tokenizer::from_file(model.join("tokenizer.json"))?,
+        (None, None, None) if corpus::is_stories(settings) => {
+            Tokenizer::train_bpe(sources, corpus::STORIES_VOCABULARY)?
+        }
         (None, None, None) => Tokenizer::bytes(),
     })
 }

@@ -87,13 +87,20 @@ fn time_ends_a_run() {
 }
 
 #[test]
-fn without_files_the_program_learns_from_its_sources() {
+fn without_files_the_program_learns_from_stories_or_from_its_sources() {
     let harness = Harness::new("own");
     let small = ["--d-model", "16", "--n-layer", "1", "--steps", "1", "--batch-size", "1"];
-    let stdout = succeed(harness.bare(&small).args(["--block-size", "16", "--sample-tokens", "8"]));
-    assert!(stdout.contains("taipan's own sources, since no FILES are given"), "{stdout}");
-    assert!(stdout.contains("\npub fn "), "the sample begins with the prompt: {stdout}");
+    let train = |more: &[&str]| {
+        let mut command = harness.bare(&small);
+        succeed(command.args(["--block-size", "16", "--sample-tokens", "8"]).args(more))
+    };
+    let stdout = train(&[]);
+    assert!(stdout.contains("little stories, since no FILES are given"), "{stdout}");
+    assert!(stdout.contains("\nThe"), "the sample begins with the prompt: {stdout}");
     assert!(harness.path("taipan-run/model.safetensors").exists());
+    let stdout = train(&["--corpus", "sources", "--out", "sources"]);
+    assert!(stdout.contains("taipan's own sources"), "{stdout}");
+    assert!(stdout.contains("\npub fn "), "the sample begins with the prompt: {stdout}");
 }
 
 #[test]
@@ -101,7 +108,7 @@ fn the_help_tells_defaults() {
     let help = succeed(&mut Harness::new("help").bare(&["--help"]));
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        "[default: taipan's own sources]",
+        "[default: stories]",
         "[one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b]",
         "State size per channel [default: 16]",
         "[default: taipan-run]",

@@ -12,3 +12,4 @@ mod signals;
 mod surroundings;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod text;

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
 use super::split::{Split, Subset};
-use super::{Dataset, Sources};
+use super::{Dataset, Sources, Stage};
 use crate::atomic::{Draft, Temporary, remove_unfinished, write_file};
 use crate::checksum::Checksum;
 use crate::error::ensure;
@@ -42,6 +42,7 @@ impl Dataset {
             held_out: SubsetWriter::create(directory, Subset::HeldOut, tokenizer)?,
         };
         let (mut chunks, mut bytes) = (Vec::new(), 0);
+        let (mut done, total) = (0, sources.total_bytes()?);
         for (section, subset) in sections {
             let mut is_first = true;
             for text in sources.chunks(&section)? {
@@ -52,11 +53,13 @@ impl Dataset {
                 if bytes >= BATCH {
                     writer.write(&chunks)?;
                     chunks.clear();
-                    bytes = 0;
+                    done += std::mem::take(&mut bytes) as u64;
+                    sources.report(Stage::Tokenising, done, total);
                 }
             }
         }
         writer.write(&chunks)?;
+        sources.report(Stage::Tokenising, total, total);
         let (bytes, enough) = (writer.train.counts.bytes, writer.held_out.counts.tokens > 0);
         let enough = enough || split.held_out == 0.0;
         ensure!(enough, "data", "{bytes} bytes of text, expected enough to hold some out");

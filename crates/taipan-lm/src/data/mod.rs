@@ -22,18 +22,29 @@
 mod build;
 mod cache;
 mod chunks;
+mod format;
 mod order;
+mod parquet;
+mod progress;
 #[cfg(not(target_family = "wasm"))]
 mod search;
 mod sources;
 mod split;
+#[cfg(not(target_family = "wasm"))]
+mod spool;
+mod stories;
 mod task;
+mod zstd;
 
 use std::path::Path;
 
 pub use order::Order;
+pub use progress::{OnProgress, Progress, Stage};
+#[cfg(not(target_family = "wasm"))]
+pub use search::{Encoding, FindOptions};
 pub use sources::{Reason, Skipped, Sources};
 pub use split::Split;
+pub use stories::stories;
 pub use task::Task;
 
 use crate::checksum::{checksum, verify_files};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::Key;
+use crate::random::{Draws, Key};
 use crate::{Batch, IGNORE, InvalidValue};
 
 /// A task without end: every batch is new, and follows from a seed and its number. Tokens are
@@ -68,7 +68,7 @@ impl Task {
 
     /// A sequence: its tokens, and what is to be said at each, [`IGNORE`] where nothing is.
     pub fn sequence(&self, seed: u64, number: u64) -> (Vec<u32>, Vec<u32>) {
-        let mut random = Random { key: Key::new(seed).split(number), count: 0 };
+        let mut random = Draws::new(Key::new(seed).split(number));
         let n = self.block_size();
         let (mut ids, mut targets) = (Vec::with_capacity(n), vec![IGNORE; n]);
         match *self {
@@ -79,7 +79,7 @@ impl Task {
                     let is_data = random.below(length - at) < data - said;
                     ids.push(u32::from(b'.'));
                     if is_data {
-                        ids[at] = random.letter(b'A', 16);
+                        ids[at] = letter(b'A', &mut random);
                         targets[length + said] = ids[at];
                         said += 1;
                     }
@@ -88,7 +88,7 @@ impl Task {
             }
             Task::InductionHeads { length } => {
                 let at = random.below(length - 2);
-                ids.extend((0..length).map(|_| random.letter(b'a', 16)));
+                ids.extend((0..length).map(|_| letter(b'a', &mut random)));
                 ids[at] = u32::from(b'#');
                 ids[length - 1] = u32::from(b'#');
                 targets[length - 1] = ids[at + 1];
@@ -120,23 +120,9 @@ impl Task {
     }
 }
 
-/// Random numbers of one sequence.
-struct Random {
-    key: Key,
-    count: u64,
-}
-
-impl Random {
-    /// One from 0 to less than `limit`.
-    fn below(&mut self, limit: usize) -> usize {
-        self.count += 1;
-        ((u128::from(self.key.split(self.count).bits()) * limit as u128) >> 64) as usize
-    }
-
-    /// One of some letters from `first` on.
-    fn letter(&mut self, first: u8, count: usize) -> u32 {
-        u32::from(first) + self.below(count) as u32
-    }
+/// One of 16 letters from `first` on.
+fn letter(first: u8, random: &mut Draws) -> u32 {
+    u32::from(first) + random.below(16) as u32
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Byte-level BPE from a `tokenizer.json`, without Hugging Face's library, which is too large for a
-//! web page: the tokenizers of GPT-2 and GPT-NeoX, which Mamba's checkpoints use, and our own.
+//! Byte-level BPE from a `tokenizer.json`: the tokenizers of GPT-2 and GPT-NeoX, which Mamba's
+//! checkpoints use, and our own. Hugging Face's library is slower, and too large for a web page.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::byte_level::alphabet;
+use super::pair_map::PairMap;
 use super::words::words;
 use super::{EOS_TOKENS, nfc};
 use crate::error::ensure;
@@ -25,7 +26,7 @@ pub(super) struct ByteBpe {
     /// The id of each byte.
     bytes: [u32; 256],
     /// Which pairs become which token, with their rank.
-    merges: HashMap<(u32, u32), (u32, u32)>,
+    merges: PairMap<(u32, u32)>,
     /// The bytes of each token; none for a special token.
     texts: HashMap<u32, Vec<u8>>,
     /// Tokens that are found in text before it is cut into words: in the text as it is, and in the
@@ -33,6 +34,10 @@ pub(super) struct ByteBpe {
     added: [Vec<(String, u32)>; 2],
     normalizer: Normalizer,
     split: Split,
+    /// Whether ids and lengths are those of Hugging Face's library for every text. Where it composes
+    /// characters, lengths are not; added tokens that are not in the vocabulary it may renumber.
+    #[cfg_attr(target_family = "wasm", allow(dead_code))]
+    pub is_exact: bool,
 }
 
 #[derive(Debug, PartialEq)]
@@ -127,7 +132,7 @@ impl ByteBpe {
         for (byte, shown) in bytes.iter_mut().zip(alphabet) {
             *byte = id(&shown.to_string())?;
         }
-        let mut by_pair = HashMap::with_capacity(merges.len());
+        let mut by_pair = PairMap::default();
         for (rank, merge) in merges.iter().enumerate() {
             let (left, right) = match merge {
                 Merge::Pair([left, right]) => (left.as_str(), right.as_str()),
@@ -168,7 +173,11 @@ impl ByteBpe {
             .find_map(|eos| Some((of_added(eos).or_else(|| vocab.get(*eos).copied())?, *eos)));
         let largest = texts.keys().max().ok_or_else(|| invalid("no tokens in it"))?;
         let cut = &file["pre_tokenizer"];
+        let is_known = |token: &Added| vocab.get(&token.content) == Some(&token.id);
+        let is_exact =
+            file["normalizer"].is_null() && added.iter().all(|a| a.special && is_known(a));
         Ok(ByteBpe {
+            is_exact,
             json: json.to_owned(),
             vocab_size: *largest as usize + 1,
             eos,
@@ -222,19 +231,23 @@ impl ByteBpe {
         // A space that is added belongs to the first character.
         let least = ceil_char_boundary(text, added + 1) * added;
         let mut done = 0;
-        let mut encode = |word: &str| {
-            let mut end = done;
-            for (id, length) in self.merge(word.as_bytes()) {
-                end += length;
+        let mut add = |merged: &[(u32, usize)]| {
+            for (id, length) in merged {
+                done += length;
                 // A character that several tokens share goes to the first of them.
-                let shared = ceil_char_boundary(text, end).max(least);
-                tokens.push((id, start + shared - added));
+                let shared = ceil_char_boundary(text, done).max(least);
+                tokens.push((*id, start + shared - added));
             }
-            done = end;
         };
         match self.split.words {
-            true => words(text).for_each(&mut encode),
-            false => encode(text),
+            true => {
+                // Most words occur again.
+                let mut merged: HashMap<&str, Vec<(u32, usize)>> = HashMap::new();
+                for word in words(text) {
+                    add(merged.entry(word).or_insert_with(|| self.merge(word.as_bytes())));
+                }
+            }
+            false => add(&self.merge(text.as_bytes())),
         }
         start + text.len() - added
     }
@@ -386,10 +399,8 @@ mod tests {
         let long = "aththe the".repeat(500);
         for file in [trained(), like_neox(), prefixed, uncut] {
             let json = file.to_string();
-            let (ours, theirs) = (
-                ByteBpe::from_json(&json, &file).unwrap(),
-                HuggingFace::from_json(&json, &file).unwrap(),
-            );
+            let (ours, theirs) =
+                (ByteBpe::from_json(&json, &file).unwrap(), HuggingFace::from_json(&json).unwrap());
             assert_eq!((ours.vocab_size, ours.eos), (theirs.vocab_size, theirs.eos));
             for text in
                 ["", " ", "a", TEXT, "  x", "\n\n  the", "<|endoftext|>né  né", &every, &long]

@@ -2,11 +2,11 @@
 //! of regex-syntax, which Hugging Face's library uses. Another version would be other tokens.
 
 pub(super) fn is_letter(c: char) -> bool {
-    is_in(LETTERS, c)
+    if c.is_ascii() { c.is_ascii_alphabetic() } else { is_in(LETTERS, c) }
 }
 
 pub(super) fn is_number(c: char) -> bool {
-    is_in(NUMBERS, c)
+    if c.is_ascii() { c.is_ascii_digit() } else { is_in(NUMBERS, c) }
 }
 
 fn is_in(ranges: &[(u32, u32)], c: char) -> bool {

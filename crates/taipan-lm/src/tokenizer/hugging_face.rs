@@ -19,7 +19,7 @@ fn invalid(error: impl std::fmt::Display) -> Error {
 }
 
 impl HuggingFace {
-    pub fn from_json(json: &str, _file: &serde_json::Value) -> Result<HuggingFace> {
+    pub fn from_json(json: &str) -> Result<HuggingFace> {
         let mut tokenizer: tokenizers::Tokenizer = json.parse().map_err(invalid)?;
         tokenizer.with_truncation(None).map_err(invalid)?;
         tokenizer.with_padding(None);

@@ -1,23 +1,20 @@
 //! Tokenizers: bytes, or a Hugging Face `tokenizer.json`.
 
 mod bpe;
-// Natively it is compared with Hugging Face's library, which reads every kind of file.
-#[cfg(any(test, target_family = "wasm"))]
-#[cfg_attr(not(target_family = "wasm"), allow(dead_code))]
 mod byte_bpe;
 mod byte_level;
 mod categories;
 #[cfg(not(target_family = "wasm"))]
 mod hugging_face;
+mod pair_map;
 mod stream;
 mod words;
 
 pub use stream::TextStream;
 
-#[cfg(target_family = "wasm")]
-use byte_bpe::ByteBpe as Known;
+use byte_bpe::ByteBpe;
 #[cfg(not(target_family = "wasm"))]
-use hugging_face::HuggingFace as Known;
+use hugging_face::HuggingFace;
 
 use crate::error::ensure;
 use crate::{Error, Result, filesystem};
@@ -33,7 +30,7 @@ fn nfc(text: &str) -> String {
 }
 
 /// The canonical composition of a text.
-#[cfg(all(test, not(target_family = "wasm")))]
+#[cfg(not(target_family = "wasm"))]
 fn nfc(text: &str) -> String {
     tokenizers::NormalizedString::from(text).nfc().get().to_owned()
 }
@@ -55,7 +52,10 @@ pub struct Tokenizer(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Bytes,
-    Known(std::sync::Arc<Known>),
+    ByteBpe(std::sync::Arc<ByteBpe>),
+    /// What we do not read ourselves, or not in the same way.
+    #[cfg(not(target_family = "wasm"))]
+    HuggingFace(std::sync::Arc<HuggingFace>),
 }
 
 impl Tokenizer {
@@ -76,7 +76,12 @@ impl Tokenizer {
         if byte_level::is_bytes(&file) {
             return Ok(Tokenizer::bytes());
         }
-        Ok(Tokenizer(Kind::Known(Known::from_json(text, &file)?.into())))
+        let byte_bpe = ByteBpe::from_json(text, &file);
+        #[cfg(not(target_family = "wasm"))]
+        if !byte_bpe.as_ref().is_ok_and(|byte_bpe| byte_bpe.is_exact) {
+            return Ok(Tokenizer(Kind::HuggingFace(HuggingFace::from_json(text)?.into())));
+        }
+        Ok(Tokenizer(Kind::ByteBpe(byte_bpe?.into())))
     }
 
     /// [`Tokenizer::from_json`] of a file.
@@ -115,7 +120,9 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         match &self.0 {
             Kind::Bytes => 256,
-            Kind::Known(known) => known.vocab_size,
+            Kind::ByteBpe(known) => known.vocab_size,
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.vocab_size,
         }
     }
 
@@ -126,7 +133,9 @@ impl Tokenizer {
     pub fn eos_token_id(&self) -> Option<u32> {
         match &self.0 {
             Kind::Bytes => Some(0),
-            Kind::Known(known) => known.eos.map(|(id, _)| id),
+            Kind::ByteBpe(known) => known.eos.map(|(id, _)| id),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.eos.map(|(id, _)| id),
         }
     }
 
@@ -136,7 +145,9 @@ impl Tokenizer {
     pub fn eos_token(&self) -> Option<&str> {
         match &self.0 {
             Kind::Bytes => None,
-            Kind::Known(known) => known.eos.map(|(_, token)| token),
+            Kind::ByteBpe(known) => known.eos.map(|(_, token)| token),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.eos.map(|(_, token)| token),
         }
     }
 
@@ -144,7 +155,9 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         match &self.0 {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            Kind::Known(known) => known.encode(text),
+            Kind::ByteBpe(known) => known.encode(text),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.encode(text),
         }
     }
 
@@ -152,7 +165,9 @@ impl Tokenizer {
     pub(crate) fn encode_measured(&self, text: &str) -> Result<(Vec<u32>, Vec<usize>)> {
         match &self.0 {
             Kind::Bytes => Ok((self.encode(text)?, vec![1; text.len()])),
-            Kind::Known(known) => known.encode_measured(text),
+            Kind::ByteBpe(known) => known.encode_measured(text),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.encode_measured(text),
         }
     }
 
@@ -170,7 +185,9 @@ impl Tokenizer {
                 let bytes: Vec<u8> = ids.iter().map(|id| *id as u8).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Kind::Known(known) => known.decode(ids),
+            Kind::ByteBpe(known) => known.decode(ids),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.decode(ids),
         }
     }
 
@@ -184,7 +201,9 @@ impl Tokenizer {
     pub fn to_json(&self) -> String {
         match &self.0 {
             Kind::Bytes => byte_level::bytes_json().to_string(),
-            Kind::Known(known) => known.json.clone(),
+            Kind::ByteBpe(known) => known.json.clone(),
+            #[cfg(not(target_family = "wasm"))]
+            Kind::HuggingFace(known) => known.json.clone(),
         }
     }
 }

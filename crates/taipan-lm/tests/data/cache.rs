@@ -114,8 +114,9 @@ fn what_a_killed_build_left_is_removed() {
 fn a_build_that_fails_keeps_the_cache_that_was_there() {
     let directory = Directory::new("fails");
     let fingerprint = build(&directory, &letters(&[10]), &ALL).fingerprint().to_owned();
-    let bad = directory.write("bad.txt", b"bad \xff");
+    let bad = directory.write("bad.txt", b"not yet bad");
     let sources = Sources::find([bad]).unwrap();
+    directory.write("bad.txt", b"bad \xff");
     error(Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &ALL));
     assert_eq!(Dataset::open(directory.cache()).unwrap().fingerprint(), fingerprint);
 }

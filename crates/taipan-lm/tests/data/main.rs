@@ -3,6 +3,7 @@
 mod cache;
 #[path = "../common/mod.rs"]
 mod common;
+mod formats;
 mod order;
 mod sources;
 mod split;
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use taipan_lm::data::{Dataset, Order, Reason, Sources, Split};
+use taipan_lm::data::{Dataset, Encoding, FindOptions, Order, Reason, Sources, Split};
 use taipan_lm::{Batch, IGNORE, Tokenizer};
 
 use common::letters_without_eos;

@@ -105,8 +105,10 @@ fn what_leads_to_no_text_is_an_error() {
 }
 
 #[test]
-fn invalid_utf8_is_an_error_with_its_place() {
+fn a_file_in_another_encoding_is_skipped_or_an_error_with_its_place() {
     let directory = Directory::new("utf8");
+    let strict = FindOptions { encoding: Encoding::Strict, ..FindOptions::default() };
+    let good = directory.write("good.txt", "good");
     let chunk = 32 << 10;
     for at in [0, 1, 100, chunk - 2, chunk - 1, chunk, chunk + 1, 2 * chunk - 1, 3 * chunk] {
         for line in [usize::MAX, 77] {
@@ -117,22 +119,35 @@ fn invalid_utf8_is_an_error_with_its_place() {
             bytes.push(0xff);
             bytes.extend(b"and so on".repeat(1000));
             let path = directory.write("bad.txt", &bytes);
-            let sources = Sources::find([&path]).unwrap();
-            let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &ALL);
-            let place = format!("not valid UTF-8: the byte at offset {at} is 0xff");
-            assert_eq!(error(built), format!("{}: {place}", path.display()));
-            let split = Split { held_out: 0.5, ..ALL };
-            let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &split);
-            assert!(error(built).ends_with(&place), "in a part of a document");
-            assert!(Dataset::open(directory.cache()).is_err());
-            assert_eq!(fs::read_dir(directory.cache()).unwrap().count(), 0, "nothing is left");
+            let shown = format!("{}: not valid UTF-8: byte at offset {at}", path.display());
+            assert_eq!(error(strict.find([&good, &path])), shown);
+            assert_eq!(error(Sources::find([&path])), shown, "nothing else is found");
+            for sources in [Sources::find([&good, &path]), Sources::find([&directory.0])] {
+                let sources = sources.unwrap();
+                assert_eq!(sources.len(), 1);
+                assert_eq!(sources.skipped()[0].reason, Reason::NotUtf8 { offset: at as u64 });
+            }
         }
     }
     // A character that the end of the file cuts off.
     let path = directory.write("cut.txt", b"caf\xc3");
+    assert!(error(Sources::find([&path])).ends_with("cut.txt: not valid UTF-8: byte at offset 3"));
+}
+
+#[test]
+fn a_file_that_changed_is_an_error_with_its_place() {
+    let directory = Directory::new("changed");
+    let path = directory.write("text.txt", "caf\u{e9}".repeat(100));
     let sources = Sources::find([&path]).unwrap();
-    let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &ALL);
-    assert!(error(built).ends_with("cut.txt: not valid UTF-8: the byte at offset 3 is 0xc3"));
+    directory.write("text.txt", [b"caf".repeat(100), b"\xff".repeat(200)].concat());
+    for held_out in [0.0, 0.5] {
+        let split = Split { held_out, ..ALL };
+        let built = Dataset::build(directory.cache(), &sources, &Tokenizer::bytes(), &split);
+        let place = "text.txt: not valid UTF-8: byte at offset 300";
+        assert!(error(built).ends_with(place));
+        assert!(Dataset::open(directory.cache()).is_err());
+        assert_eq!(fs::read_dir(directory.cache()).unwrap().count(), 0, "nothing is left");
+    }
 }
 
 #[test]
@@ -165,7 +180,8 @@ fn the_output_is_no_part_of_the_text() {
     }
     let find = |out: &str, names: &[&str]| {
         let names = names.iter().map(|name| format!("{root}/{name}"));
-        Sources::find_outside(&directory.0.join(out), names)
+        let outside = Some(directory.0.join(out));
+        FindOptions { outside, ..FindOptions::default() }.find(names)
     };
     for names in [&["."][..], &["**/*"], &["run/../**"]] {
         assert_eq!(find("run", names).unwrap().len(), 2, "{names:?}");
