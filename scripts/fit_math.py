@@ -6,7 +6,7 @@ the rounded polynomial in units of the unit roundoff (half an ulp of 1).
 """
 
 import numpy as np
-from mpmath import cos, erf, erfc, exp, expm1, log, log1p, lu_solve, matrix, mp, mpf, pi, polyval, sqrt
+from mpmath import cos, erf, erfc, exp, expm1, log, log1p, lu_solve, matrix, mp, mpf, pi, polyval, sin, sqrt
 
 mp.dps = 50
 GRID = 2000
@@ -103,3 +103,10 @@ fit(
 
 # erf(x) = 1 - exp(p(x)), for x from 0.9 to 4.1.
 fit("ERF_LARGE", np.float32, lambda x: log(erfc(x)), lambda x: erfc(x), "0.9", "4.1", 5)
+
+# sin r = r + r³·p(r²) and cos r = 1 - r²/2 + r⁴·p(r²), relative, for |r| ≤ π/4 and a little more.
+for name, f, weight in (
+    ("SIN", lambda t: (sin(sqrt(t)) / sqrt(t) - 1) / t, lambda t: t * sqrt(t) / sin(sqrt(t))),
+    ("COS", lambda t: (cos(sqrt(t)) - 1 + t / 2) / t**2, lambda t: t**2 / cos(sqrt(t))),
+):
+    fit(name, np.float32, f, weight, "1e-20", mpf("0.7855") ** 2, 2)

@@ -169,6 +169,8 @@ pub(crate) trait Real:
     const NEG_INFINITY: Self;
     /// The square root, correctly rounded.
     fn sqrt(self) -> Self;
+    /// The magnitude.
+    fn abs(self) -> Self;
     /// A constant, rounded to this type.
     fn of(value: f64) -> Self;
 }
@@ -200,6 +202,10 @@ macro_rules! real {
             #[inline(always)]
             fn sqrt(self) -> $t {
                 self.sqrt()
+            }
+            #[inline(always)]
+            fn abs(self) -> $t {
+                <$t>::abs(self)
             }
             #[inline(always)]
             fn of(value: f64) -> $t {

@@ -86,16 +86,22 @@ pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use function::Activation;
+pub use ops::broadcast::Operand;
 pub use ops::concat::concat;
 pub use ops::conv1d::{CausalConv1d, causal_conv1d};
 pub use ops::cross_entropy::cross_entropy;
 pub use ops::embedding::embedding;
 pub use ops::gated::gated;
-pub use ops::linear::{Int8, LinearGrads, Weight, linear, linear_backward, linear_recomputing};
+pub use ops::layer_norm::layer_norm;
+pub use ops::linear::{
+    Int8, LinearGrads, Weight, linear, linear_backward, linear_recomputing, linear_residual,
+};
 pub use ops::linear_cross_entropy::linear_cross_entropy;
+pub use ops::losses::{binary_cross_entropy_with_logits, mse_loss};
 pub use ops::rms_norm::{add_rms_norm, rms_norm};
 pub use ops::sample::Sampling;
 pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_scan_step};
+pub use ops::shapes::stack;
 #[cfg(not(target_family = "wasm"))]
 pub use profile::profile;
 pub use recompute::recompute;

@@ -6,6 +6,7 @@ pub(crate) enum Fold {
     Sum,
     Mean,
     Max,
+    Min,
 }
 
 /// `[outer, len, inner]` to `[outer, inner]`.

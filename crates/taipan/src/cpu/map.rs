@@ -7,7 +7,8 @@ use crate::dtype::{Float, Real, widened};
 /// Elements that are processed at a time: their widened copies stay in the first-level cache.
 pub(crate) const BLOCK: usize = 1024;
 
-/// `f(x, other, out)` in the wider type, block by block; `other` may be empty.
+/// `f(x, other, out)` in the wider type, block by block unless elements are stored in it; `other`
+/// may be empty.
 pub(crate) fn map<T: Float>(
     x: &[T],
     other: &[T],
@@ -15,6 +16,12 @@ pub(crate) fn map<T: Float>(
     f: impl Fn(&[T::Acc], &[T::Acc], &mut [T::Acc]) + Sync,
 ) {
     for_chunks(out, GRAIN, |start, out| {
+        let at = start..start + out.len();
+        let other_at = other.get(at.clone()).unwrap_or_default();
+        let wide = (T::as_acc(&x[at]), T::as_acc(other_at), T::as_acc_mut(out));
+        if let (Some(x), Some(other), Some(out)) = wide {
+            return f(x, other, out);
+        }
         let [mut wide_x, mut wide_other, mut wide_out] = [[T::Acc::ZERO; BLOCK]; 3];
         for (i, out) in out.chunks_mut(BLOCK).enumerate() {
             let at = start + i * BLOCK..start + i * BLOCK + out.len();

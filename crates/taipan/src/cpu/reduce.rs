@@ -18,6 +18,7 @@ impl Fold {
     fn start<A: Real>(self) -> A {
         match self {
             Fold::Max => A::of(f64::NEG_INFINITY),
+            Fold::Min => A::of(f64::INFINITY),
             Fold::Sum | Fold::Mean => A::ZERO,
         }
     }
@@ -25,6 +26,7 @@ impl Fold {
     fn slice<A: Real>(self, x: &[A]) -> A {
         match self {
             Fold::Max => max(x).unwrap_or(self.start()),
+            Fold::Min => min(x, self.start()),
             Fold::Sum | Fold::Mean => sum(x),
         }
     }
@@ -32,7 +34,8 @@ impl Fold {
     /// `acc = fold(acc, x)`, element by element.
     fn merge<A: Real>(self, acc: &mut [A], x: &[A]) {
         match self {
-            Fold::Max => acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = larger(*acc, *x)),
+            Fold::Max => larger_of(acc, x),
+            Fold::Min => smaller_of(acc, x),
             Fold::Sum | Fold::Mean => add(acc, x),
         }
     }
@@ -40,7 +43,7 @@ impl Fold {
     fn finish<A: Real>(self, acc: A, len: usize) -> A {
         match self {
             Fold::Mean => acc / A::of(len as f64),
-            Fold::Sum | Fold::Max => acc,
+            Fold::Sum | Fold::Max | Fold::Min => acc,
         }
     }
 }
@@ -166,6 +169,13 @@ pub(crate) fn larger<A: Real>(a: A, b: A) -> A {
     if b > a || b != b { b } else { a }
 }
 
+/// The smaller; NaN if either is.
+#[inline(always)]
+fn smaller<A: Real>(a: A, b: A) -> A {
+    #[allow(clippy::eq_op)]
+    if b < a || b != b { b } else { a }
+}
+
 /// The sum of the lanes, whose number is a power of two, by halves.
 #[inline(always)]
 pub(crate) fn join<A: Real, const N: usize>(mut lanes: [A; N]) -> A {
@@ -210,6 +220,21 @@ vectorized! {
             lanes[i] = a_rest[i].fma::<I>(b_rest[i], lanes[i]);
         }
         join(lanes)
+    }
+
+    /// `acc = larger(acc, x)`
+    fn larger_of<I: Isa, A: Real>(acc: &mut [A], x: &[A]) {
+        acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = larger(*acc, *x));
+    }
+
+    /// `acc = smaller(acc, x)`
+    fn smaller_of<I: Isa, A: Real>(acc: &mut [A], x: &[A]) {
+        acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = smaller(*acc, *x));
+    }
+
+    /// The smallest element, or NaN if there is one; `first` if there are none.
+    fn min<I: Isa, A: Real>(x: &[A], first: A) -> A {
+        by_lanes(x, first, smaller).into_iter().fold(first, smaller)
     }
 
     fn max_by_lanes<I: Isa, A: Real>(x: &[A], first: A) -> A {

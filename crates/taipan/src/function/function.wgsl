@@ -64,3 +64,28 @@ fn silu_derivative(x: f32) -> f32 {
     let s = m_sigmoid(z);
     return m_keep_nan(x, s * fma(z, 1.0 - s, 1.0));
 }
+
+// x to the power e: products of the squares x, x², x⁴, … whose bits the exponent has; times a
+// square root; or else exp(e·ln|x|), with the sign of an odd power.
+fn power(x: f32, e: f32) -> f32 {
+    let whole = floor(abs(e));
+    let rest = abs(e) - whole;
+    if whole < 64.0 && (rest == 0.0 || rest == 0.5) {
+        var result = 1.0;
+        if rest == 0.5 {
+            result = m_sqrt(x);
+        }
+        var square = x;
+        for (var bits = u32(whole); bits > 0u; bits >>= 1u) {
+            if (bits & 1u) == 1u {
+                result *= square;
+            }
+            square *= square;
+        }
+        return m_keep_nan(x, select(result, 1.0 / result, e < 0.0));
+    }
+    let magnitude = m_exp(e * m_ln(abs(x)));
+    let odd = whole * 0.5 != floor(whole * 0.5);
+    let signed = bitcast<u32>(select(magnitude, -magnitude, odd && x < 0.0));
+    return m_keep_nan(x, bitcast<f32>(select(signed, M_NAN, rest != 0.0 && x < 0.0)));
+}

@@ -272,6 +272,52 @@ functions! {
         Softplus: softplus, saves Input
             value(x) => x.softplus::<I>(); "m_softplus(x)";
             gradient(x, dy) => dy * x.sigmoid::<I>(); "dy * m_sigmoid(x)";
+        /// `|x|`; its derivative at 0 is 0
+        Abs: abs, saves Input
+            value(x) => x.abs(); "bitcast<f32>(bitcast<u32>(x) & 0x7fffffffu)";
+            gradient(x, dy) =>
+                if x > A::ZERO { dy } else if x < A::ZERO { -dy } else { x * A::ZERO };
+            "m_keep_nan(x, select(select(0.0, dy, x > 0.0), -dy, x < 0.0))";
+        /// `1/x`
+        Recip: recip, saves Output
+            value(x) => A::ONE / x; "1.0 / x";
+            gradient(y, dy) => -(dy * y * y); "-(dy * y * y)";
+        /// `1/√x`
+        Rsqrt: rsqrt, saves Output
+            value(x) => A::ONE / x.sqrt(); "1.0 / m_sqrt(x)";
+            gradient(y, dy) => A::of(-0.5) * dy * (y * y * y); "-0.5 * dy * (y * y * y)";
+        /// The sine, of an angle in radians. In f32 an angle beyond ±2³⁰ gives NaN, on a GPU one
+        /// beyond ±2¹⁶
+        Sin: sin, saves Input
+            value(x) => x.sin::<I>(); "m_sin(x)";
+            gradient(x, dy) => dy * x.cos::<I>(); "dy * m_cos(x)";
+        /// The cosine, with the limits of [`sin`](Tensor::sin)
+        Cos: cos, saves Input
+            value(x) => x.cos::<I>(); "m_cos(x)";
+            gradient(x, dy) => -(dy * x.sin::<I>()); "-(dy * m_sin(x))";
+        /// `x` to the power `exponent`: products for whole exponents up to 63, times a square root
+        /// for those with a half, and else `exp(exponent·ln x)`, whose error grows with
+        /// `|exponent·ln x|`. Of a negative `x`, powers that are not whole are NaN
+        Pow(exponent: f64 = 2.5): pow, saves Input
+            value(x) => pow::<I, A>(x, exponent); "power(x, PARAMETER)";
+            gradient(x, dy) => if exponent == A::ZERO { x * A::ZERO } else {
+                dy * (exponent * pow::<I, A>(x, exponent - A::ONE))
+            };
+            "select(dy * (PARAMETER * power(x, PARAMETER - 1.0)), x * 0.0, PARAMETER == 0.0)";
+        /// `x`, but not below `limit`; its derivative is 1 above
+        ClampMin(limit: f64 = -0.75): clamp_min, saves Input
+            value(x) => if x < limit { limit } else { x };
+            "m_keep_nan(x, select(x, PARAMETER, x < PARAMETER))";
+            gradient(x, dy) =>
+                if x > limit { dy } else if x <= limit { A::ZERO } else { x };
+            "m_keep_nan(x, select(0.0, dy, x > PARAMETER))";
+        /// `x`, but not above `limit`; its derivative is 1 below
+        ClampMax(limit: f64 = 0.75): clamp_max, saves Input
+            value(x) => if x > limit { limit } else { x };
+            "m_keep_nan(x, select(x, PARAMETER, x > PARAMETER))";
+            gradient(x, dy) =>
+                if x < limit { dy } else if x >= limit { A::ZERO } else { x };
+            "m_keep_nan(x, select(0.0, dy, x < PARAMETER))";
     }
 }
 
@@ -296,7 +342,7 @@ impl Function {
     }
 
     /// The parameter; 0 if it has none.
-    fn parameter(self) -> f64 {
+    pub(crate) fn parameter(self) -> f64 {
         with_function!(self, _F, p => p, none => 0.0)
     }
 
@@ -319,6 +365,41 @@ impl Function {
         with_function!(
             self, F, p => gradients::<F, A>(A::of(p), saved, dy, dx), none => dx.copy_from_slice(dy)
         )
+    }
+}
+
+/// `xᵉ`; what depends on `e` alone is the same for a whole loop.
+#[inline(always)]
+fn pow<I: Isa, A: Real>(x: A, e: A) -> A {
+    let (whole, halves) = (e.abs().to_f64().trunc(), 2.0 * e.abs().to_f64());
+    let is_whole = halves == 2.0 * whole;
+    if halves < 128.0 && halves.fract() == 0.0 {
+        // Of the squares x, x², x⁴, …, those whose bits the exponent has.
+        let mut power = if is_whole { A::ONE } else { x.sqrt() };
+        let mut square = x;
+        for bit in 0..6 {
+            power = if whole as u32 >> bit & 1 == 1 { power * square } else { power };
+            square = square * square;
+        }
+        return if e < A::ZERO { A::ONE / power } else { power };
+    }
+    let magnitude = (e * x.abs().ln::<I>()).exp::<I>();
+    match (is_whole, whole % 2.0 == 1.0) {
+        (true, false) => magnitude,
+        (true, true) => {
+            if x < A::ZERO {
+                -magnitude
+            } else {
+                magnitude
+            }
+        }
+        (false, _) => {
+            if x < A::ZERO {
+                A::of(f64::NAN)
+            } else {
+                magnitude
+            }
+        }
     }
 }
 

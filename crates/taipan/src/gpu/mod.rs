@@ -29,7 +29,8 @@
 //! A tensor may be as large as a buffer. Where that is larger than a binding
 //! (`max_storage_buffer_binding_size`, often 128 MiB), these are split over several launches:
 //! constants, element-wise functions and arithmetic without broadcasting, casts, slices and joins
-//! along the first dimension, reductions of all elements, [`embedding`](crate::embedding),
+//! along the first dimension, reductions of all elements, dropout, what is looked up by
+//! [`embedding`](crate::embedding) and `index_select`,
 //! [`linear_cross_entropy`](crate::linear_cross_entropy), and [`linear`](crate::linear) without its
 //! backward pass; the last two with [`Weight::nk`](crate::Weight::nk). Other operations return an
 //! error that names the limit.

@@ -203,9 +203,10 @@ impl Program {
         }
     }
 
-    /// With the constant `PARAMETER`.
+    /// With the constant `PARAMETER`, limited to what an f32 can hold.
     pub(crate) fn with_parameter(self, parameter: f64) -> Program {
-        Program { parameter: Some((parameter as f32).to_bits()), ..self }
+        let parameter = parameter.clamp(f32::MIN as f64, f32::MAX as f64) as f32;
+        Program { parameter: Some(parameter.to_bits()), ..self }
     }
 
     /// With a copy of this source for each of some tensors: see [`EachTensor`].

@@ -66,26 +66,29 @@ fn is_dense(outermost_first: &[[usize; 3]]) -> bool {
     })
 }
 
-/// Sizes with two strides each, outermost first, in the form of kernels: innermost first, without
-/// sizes of 1, and with dimensions merged where possible.
-pub(crate) fn dims_of(op: &'static str, outermost_first: &[[usize; 3]]) -> Result<(Dims, u32)> {
+/// Sizes with two or three strides each, outermost first, in the form of kernels: innermost first,
+/// without sizes of 1, and with dimensions merged where possible.
+pub(crate) fn dims_of<const N: usize>(
+    op: &'static str,
+    outermost_first: &[[usize; N]],
+) -> Result<(Dims, u32)> {
     // A saturated size is refused.
     let len = outermost_first.iter().fold(1, |len: usize, dim| len.saturating_mul(dim[0]));
     kernel_sizes(op, [len])?;
     let mut dims = Dims::default();
     let mut rank = 0;
-    for &[size, a, b] in outermost_first.iter().rev().filter(|dim| dim[0] != 1) {
-        let [size, a, b] = kernel_sizes(op, [size, a, b])?;
+    for &dim in outermost_first.iter().rev().filter(|dim| dim[0] != 1) {
+        let [size, strides @ ..] = &kernel_sizes(op, dim)?[..] else { unreachable!("a size") };
         if rank > 0 {
-            let [inner, inner_a, inner_b, _] = &mut dims[rank - 1];
+            let [inner, inner_strides @ ..] = &mut dims[rank - 1];
             // Both are less than 2³², but not their product.
             let follows = |stride: u32| stride as u64 * *inner as u64;
-            if follows(*inner_a) == a as u64 && follows(*inner_b) == b as u64 {
+            if inner_strides.iter().zip(strides).all(|(&i, &stride)| follows(i) == stride as u64) {
                 *inner *= size;
                 continue;
             }
         }
-        dims[rank] = [size, a, b, 0];
+        dims[rank][..N].copy_from_slice(&kernel_sizes(op, dim)?);
         rank += 1;
     }
     Ok((dims, rank as u32))

@@ -1,15 +1,27 @@
 //! Element-wise functions of one tensor.
 
 use crate::autograd::{Op, Saved, Slot};
-use crate::cpu::map::map;
+use crate::cpu::map::{BLOCK, map};
 use crate::dtype::with_dtype;
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::function::{Function, Saves};
 use crate::gpu::MapParams;
 use crate::gpu::map::value_program;
 use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
+
+impl Tensor {
+    /// `x` limited to `low … high`, either of which may be infinite; its derivative is 1 between
+    /// them, and 0 at the limits and outside.
+    pub fn clamp(&self, low: f64, high: f64) -> Result<Tensor> {
+        const OP: &str = "clamp";
+        let ordered = low <= high;
+        ensure!(OP, ordered, "the limits are {low} and {high}, expected the lower one first");
+        let above = if low == f64::NEG_INFINITY { self.clone() } else { self.clamp_min(low)? };
+        if high == f64::INFINITY { Ok(above) } else { above.clamp_max(high) }
+    }
+}
 
 /// `f(x)`
 pub(crate) struct Unary(pub(crate) Function);
@@ -56,14 +68,19 @@ impl Kernel for Unary {
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
+        let parameter = self.0.parameter();
+        let is_finite = parameter.is_finite();
+        ensure!(self.name(), is_finite, "the parameter is {parameter}, expected a finite number");
         Ok(vec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
-                y.copy_from_slice(x);
-                self.0.value(y)
+                for (y, x) in y.chunks_mut(BLOCK).zip(x.chunks(BLOCK)) {
+                    y.copy_from_slice(x);
+                    self.0.value(y)
+                }
             })
         });
         Ok(())

@@ -25,6 +25,26 @@ use crate::spec::Spec;
 /// assert_eq!(y.read_blocking::<f32>()?, [5.0, 25.0]);
 /// # Ok::<(), taipan::Error>(())
 /// ```
+///
+/// # Operators
+///
+/// `+`, `-`, `*` and `/` are [`add`](Tensor::add), [`sub`](Tensor::sub), [`mul`](Tensor::mul) and
+/// [`div`](Tensor::div), between tensors or references to them, and numbers on either side. Shapes
+/// may not match, so the result is a [`Result`]: `?` after each operator is always right. Between
+/// a result and a tensor it can be left out, not between two results or with a number: the first
+/// error of a chain is what the chain returns.
+///
+/// ```
+/// use taipan::{Device, Tensor};
+///
+/// let x = Tensor::new(&[1f32, 2.0, 3.0], &[3], &Device::Cpu)?;
+/// let w = Tensor::new(&[2f32, 0.0, 1.0], &[3], &Device::Cpu)?;
+/// let y = (&x * &w + &x)?;
+/// assert_eq!(y.read_blocking::<f32>()?, [3.0, 2.0, 6.0]);
+/// let z = (2.0 - (-&x)? / 2.0)?;
+/// assert_eq!(z.read_blocking::<f32>()?, [2.5, 3.0, 3.5]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Tensor {
     pub(crate) spec: Spec,

@@ -127,6 +127,18 @@ pub fn max(x: &[f64]) -> f64 {
     x.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
+/// The smallest.
+pub fn min(x: &[f64]) -> f64 {
+    x.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// The element of `x` at the index, but for dimension `dim`, where it is `at`.
+pub fn moved(x: &Array, index: &[usize], dim: usize, at: usize) -> f64 {
+    let mut index = index.to_vec();
+    index[dim] = at;
+    x.at(&index)
+}
+
 /// `exp(x) / Σ exp(x)` along a dimension.
 pub fn softmax(x: &Array, dim: usize) -> Array {
     Array::from_fn(&x.shape, |index| {

@@ -1,18 +1,20 @@
 //! Arithmetic of two tensors, with broadcasting.
 
 use taipan::check::{Array, Case, Values, check, input_of};
-use taipan::{Result, Tensor};
+use taipan::{Device, Result, Tensor};
 
 use crate::naive;
 
 /// An operation: its name, the method, and the mathematics.
 struct Operation(&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
 
-const OPERATIONS: [Operation; 4] = [
+const OPERATIONS: [Operation; 6] = [
     Operation("add", Tensor::add, |a, b| a + b),
     Operation("sub", Tensor::sub, |a, b| a - b),
     Operation("mul", Tensor::mul, |a, b| a * b),
     Operation("div", Tensor::div, |a, b| a / b),
+    Operation("maximum", |a, b| a.maximum(b), f64::max),
+    Operation("minimum", |a, b| a.minimum(b), f64::min),
 ];
 
 /// Check all operations on two shapes, in both orders.
@@ -130,4 +132,81 @@ fn a_tensor_with_itself() {
             reference,
         ));
     }
+}
+
+/// Equal elements share the gradient; NaN wins; a number is rounded to the type.
+#[test]
+fn larger_and_smaller() -> Result<()> {
+    for device in taipan::check::devices() {
+        let of = |data: &[f32]| Ok(Tensor::new(data, &[data.len()], &device)?.tracked());
+        let (a, b) = (of(&[1.0, 2.0, 3.0, f32::NAN])?, of(&[2.0, 2.0, f32::NAN, 0.0])?);
+        for (y, values, da) in
+            [(a.maximum(&b)?, [2.0, 2.0], [0.0, 0.5]), (a.minimum(&b)?, [1.0, 2.0], [1.0, 0.5])]
+        {
+            let found = y.read_blocking::<f32>()?;
+            assert_eq!(found[..2], values);
+            assert!(found[2].is_nan() && found[3].is_nan());
+            let ones = Tensor::ones(&[4], taipan::DType::F32, &device)?;
+            let grads = y.backward_from(&ones)?;
+            assert_eq!(grads.of(&a)?.read_blocking::<f32>()?[..2], da);
+            assert_eq!(grads.of(&b)?.read_blocking::<f32>()?[..2], [1.0 - da[0], 0.5]);
+        }
+        assert_eq!(of(&[-1.0, 1.0])?.maximum(0.5)?.read_blocking::<f32>()?, [0.5, 1.0]);
+    }
+    Ok(())
+}
+
+/// Every operator, with a tensor on each side, or a number on one.
+#[test]
+fn operators() {
+    type Call = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    type Math = fn(f64, f64) -> f64;
+    let cases: [(&str, Call, Math); 8] = [
+        ("&a + &b", |a, b| a + b, |a, b| a + b),
+        ("a - &b", |a, b| a.clone() - b, |a, b| a - b),
+        ("&a * b", |a, b| a * b.clone(), |a, b| a * b),
+        ("a / b", |a, b| a.clone() / b.clone(), |a, b| a / b),
+        ("result - &b", |a, b| Ok(a.clone()) - b, |a, b| a - b),
+        ("result / b", |a, b| Ok(a.clone()) / b.clone(), |a, b| a / b),
+        ("&a + result", |a, b| a + Ok(b.clone()), |a, b| a + b),
+        ("a * result", |a, b| a.clone() * Ok(b.clone()), |a, b| a * b),
+    ];
+    for (name, call, math) in cases {
+        let inputs = [&[3, 4][..], &[4]].map(|shape| input_of(shape, Values::Either(0.5, 2.0)));
+        let reference = move |i: &[Array]| naive::binary(&i[0], &i[1], math);
+        check(&Case::new(name, inputs, move |t| call(&t[0], &t[1]), reference));
+    }
+    type CallOfOne = fn(&Tensor) -> Result<Tensor>;
+    type MathOfOne = fn(f64) -> f64;
+    let cases: [(&str, CallOfOne, MathOfOne); 10] = [
+        ("-&a", |a| -a, |a| -a),
+        ("-a", |a| -a.clone(), |a| -a),
+        ("&a + 2", |a| a + 2.5, |a| a + 2.5),
+        ("2 + a", |a| 2.5 + a.clone(), |a| 2.5 + a),
+        ("a - 2", |a| a.clone() - 2.5, |a| a - 2.5),
+        ("2 - &a", |a| 2.5 - a, |a| 2.5 - a),
+        ("&a * 2", |a| a * 2.5, |a| a * 2.5),
+        ("2 * a", |a| 2.5 * a.clone(), |a| a * 2.5),
+        ("a / 2", |a| a.clone() / 2.5, |a| a / 2.5),
+        ("2 / &a", |a| 2.5 / a, |a| 2.5 / a),
+    ];
+    for (name, call, math) in cases {
+        let inputs = [input_of(&[3, 4], Values::Either(0.5, 2.0))];
+        let case = Case::new(name, inputs, move |t| call(&t[0]), move |i| i[0].map(math));
+        check(&case.cancelling(5));
+    }
+}
+
+/// The first error of a chain is what it returns.
+#[test]
+fn a_chain_stops_at_its_first_error() -> Result<()> {
+    let a = Tensor::ones(&[2], taipan::DType::F32, &Device::Cpu)?;
+    let b = Tensor::ones(&[3], taipan::DType::F32, &Device::Cpu)?;
+    let error = (&a * &b + &a - &b).unwrap_err().to_string();
+    assert_eq!(error, "mul: [2] and [3] do not broadcast");
+    let c = (&a * 3.0 + &a - (&a / &a)?)?;
+    assert_eq!(c.read_blocking::<f32>()?, [3.0, 3.0]);
+    let error = (&a - &a / &b).unwrap_err().to_string();
+    assert_eq!(error, "div: [2] and [3] do not broadcast");
+    Ok(())
 }

@@ -80,6 +80,6 @@ fn what_is_refused() {
     refuses(
         &zeros(DType::F32, &[0, 3]),
         &ids,
-        "embedding: the table is [0, 3], expected a row or more",
+        "embedding: dimension 0 of [0, 3] is empty, expected an index or more",
     );
 }

@@ -3,7 +3,7 @@
 use taipan::check::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
 use taipan::{
     Activation, DType, Device, Result, Tensor, Weight, concat, linear, linear_backward,
-    linear_recomputing,
+    linear_recomputing, linear_residual,
 };
 
 use crate::naive::{self, Layout};
@@ -400,4 +400,67 @@ fn gradients_of_a_deep_shared_weight_add_up() {
     };
     let inputs = [input(&[m, k]), input(&[k, n])];
     check(&Case::new("deep shared weight", inputs, call, reference).cancelling(4 * m));
+}
+
+/// `x·w + bias + residual`, with tiles that are whole and not, few rows, and a matrix per entry.
+#[test]
+fn with_a_residual() {
+    let layers = [
+        Layer::plain(1, 3, 5),
+        Layer::plain(5, 4, 3),
+        Layer::plain(8, 64, 40),
+        Layer::plain(70, 33, 130),
+        Layer::plain(0, 3, 2),
+        Layer { x: vec![2, 3, 4], ..Layer::plain(0, 0, 5) },
+        Layer { x: vec![2, 9, 4], weights: Weights::PerEntry, ..Layer::plain(0, 0, 5) },
+    ];
+    for layer in layers {
+        for (layout, bias) in
+            [(Layout::Kn, false), (Layout::Kn, true), (Layout::Nk, false), (Layout::Nk, true)]
+        {
+            let layer = Layer { layout, bias, ..layer.clone() };
+            let out = [&layer.x[..layer.x.len() - 1], &[layer.n]].concat();
+            let inputs: Vec<_> = layer.shapes().iter().chain([&out]).map(|s| input(s)).collect();
+            let (name, terms) = (format!("residual {layer:?}"), layer.x[layer.x.len() - 1] + 2);
+            let own = layer.clone();
+            let call = move |t: &[Tensor]| {
+                let bias = layer.bias.then(|| &t[2]);
+                linear_residual(&t[0], layer.weight(&t[1]), bias, &t[t.len() - 1])
+            };
+            let reference = move |i: &[Array]| {
+                let bias = own.bias.then(|| &i[2]);
+                let y = naive::linear(&i[0], &i[1], bias, own.layout, Activation::None);
+                naive::binary(&y, &i[i.len() - 1], |y, r| y + r)
+            };
+            check(&Case::new(name, inputs, call, reference).cancelling(terms));
+        }
+    }
+}
+
+/// The input itself is the residual: its gradient has both parts.
+#[test]
+fn a_residual_that_is_the_input() {
+    let call = |t: &[Tensor]| {
+        let x = t[0].scale(2.0)?;
+        linear_residual(&x, &t[1], None, &x)
+    };
+    let reference = |i: &[Array]| {
+        let x = i[0].map(|x| 2.0 * x);
+        let y = naive::linear(&x, &i[1], None, Layout::Kn, Activation::None);
+        naive::binary(&y, &x, |y, x| y + x)
+    };
+    let inputs = [input(&[9, 5]), input(&[5, 5])];
+    check(&Case::new("residual that is the input", inputs, call, reference).cancelling(14));
+}
+
+#[test]
+fn errors_of_a_residual() -> Result<()> {
+    let x = Tensor::ones(&[2, 3], DType::F32, &Device::Cpu)?;
+    let w = Tensor::ones(&[3, 4], DType::F32, &Device::Cpu)?;
+    let error = linear_residual(&x, &w, None, &x).unwrap_err().to_string();
+    assert_eq!(error, "linear_residual: the residual is [2, 3], expected [2, 4]");
+    let half = Tensor::ones(&[2, 4], DType::F16, &Device::Cpu)?;
+    let error = linear_residual(&x, &w, None, &half).unwrap_err().to_string();
+    assert_eq!(error, "linear_residual: the residual is f16, expected f32");
+    Ok(())
 }

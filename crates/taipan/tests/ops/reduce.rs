@@ -10,10 +10,11 @@ use crate::naive;
 /// A reduction: its name, the method, and the mathematics.
 struct Reduction(&'static str, fn(&Tensor, &[usize]) -> Result<Tensor>, fn(&[f64]) -> f64);
 
-const REDUCTIONS: [Reduction; 3] = [
+const REDUCTIONS: [Reduction; 4] = [
     Reduction("sum_dims", Tensor::sum_dims, naive::sum),
     Reduction("mean_dims", Tensor::mean_dims, naive::mean),
     Reduction("max_dims", Tensor::max_dims, naive::max),
+    Reduction("min_dims", Tensor::min_dims, naive::min),
 ];
 
 /// All subsets of the dimensions of a shape.
@@ -23,7 +24,11 @@ fn subsets(rank: usize) -> impl Iterator<Item = Vec<usize>> {
 
 fn case(reduction: &Reduction, shape: &[usize], dims: &[usize]) -> Case {
     let &Reduction(op, call, math) = reduction;
-    let values = if op == "max_dims" { Values::Distinct } else { Values::Between(-1.0, 1.0) };
+    let values = if ["max_dims", "min_dims"].contains(&op) {
+        Values::Distinct
+    } else {
+        Values::Between(-1.0, 1.0)
+    };
     let (name, own, dims) = (format!("{op} {shape:?} {dims:?}"), dims.to_vec(), dims.to_vec());
     let reference = move |i: &[Array]| naive::reduce(&i[0], &dims, math);
     let terms = if op == "sum_dims" { own.iter().map(|&d| shape[d]).product() } else { 1 };
@@ -48,8 +53,10 @@ fn sizes_of_nothing() {
             REDUCTIONS[..2].iter().for_each(|reduction| check(&case(reduction, shape, &dims)));
         }
     }
-    check(&case(&REDUCTIONS[2], &[0, 3], &[1]));
-    check(&case(&REDUCTIONS[2], &[3, 0, 2], &[0]));
+    for reduction in &REDUCTIONS[2..] {
+        check(&case(reduction, &[0, 3], &[1]));
+        check(&case(reduction, &[3, 0, 2], &[0]));
+    }
 }
 
 #[test]
@@ -203,5 +210,113 @@ fn argmax_is_the_first_largest() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// As without `keepdim`, in a shape that broadcasts with the input.
+#[test]
+fn dimensions_can_be_kept() -> Result<()> {
+    type Call = fn(&Tensor, &[usize]) -> Result<Tensor>;
+    let both: [(Call, Call); 7] = [
+        (Tensor::sum_dims, Tensor::sum_keepdim),
+        (Tensor::mean_dims, Tensor::mean_keepdim),
+        (Tensor::max_dims, Tensor::max_keepdim),
+        (Tensor::min_dims, Tensor::min_keepdim),
+        (|x, dims| x.var_dims(dims, 1), |x, dims| x.var_keepdim(dims, 1)),
+        (|x, dims| x.std_dims(dims, 0), |x, dims| x.std_keepdim(dims, 0)),
+        (Tensor::logsumexp, Tensor::logsumexp_keepdim),
+    ];
+    let x = Tensor::randn(&[2, 3, 4], 1, DType::F64, &Device::Cpu)?;
+    for (call, keeping) in both {
+        for dims in subsets(3) {
+            let kept = keeping(&x, &dims)?;
+            let expected: Vec<usize> =
+                (0..3).map(|d| if dims.contains(&d) { 1 } else { x.shape()[d] }).collect();
+            assert_eq!(kept.shape(), expected);
+            let (found, expected) = (array(&kept).data, array(&call(&x, &dims)?).data);
+            assert!(found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+        assert!(keeping(&x, &[3]).is_err() && keeping(&x, &[1, 1]).is_err());
+    }
+    assert_eq!(x.argmax_keepdim(1)?.shape(), [2, 1, 4]);
+    assert!(x.argmax_keepdim(3).is_err());
+    Ok(())
+}
+
+/// A mean over nothing but its own elements, against the formula.
+#[test]
+fn variances() {
+    let var = |x: &[f64], correction: f64| {
+        let mean = naive::mean(x);
+        let squares: Vec<f64> = x.iter().map(|x| (x - mean).powi(2)).collect();
+        naive::sum(&squares) / (x.len() as f64 - correction)
+    };
+    let cases: [(&[usize], &[usize]); 7] = [
+        (&[5], &[0]),
+        (&[3, 4], &[1]),
+        (&[3, 4], &[0]),
+        (&[2, 3, 4], &[0, 2]),
+        (&[0, 3], &[1]),
+        (&[3, 1030], &[1]),
+        (&[1030, 3], &[0]),
+    ];
+    for (shape, dims) in cases {
+        let terms = dims.iter().map(|&d| shape[d]).product::<usize>();
+        for correction in [0, 1] {
+            let c = correction as f64;
+            check(
+                &Case::new(
+                    format!("var {shape:?} {dims:?} {correction}"),
+                    [input(shape)],
+                    move |t| t[0].var_dims(dims, correction),
+                    move |i: &[Array]| naive::reduce(&i[0], dims, |x| var(x, c)),
+                )
+                .cancelling(terms),
+            );
+            check(
+                &Case::new(
+                    format!("std {shape:?} {dims:?} {correction}"),
+                    [input(shape)],
+                    move |t| t[0].std_dims(dims, correction),
+                    move |i: &[Array]| naive::reduce(&i[0], dims, |x| var(x, c).sqrt()),
+                )
+                .cancelling(terms),
+            );
+        }
+    }
+}
+
+#[test]
+fn log_of_summed_exponentials() -> Result<()> {
+    let cases: [(&[usize], &[usize]); 7] = [
+        (&[5], &[0]),
+        (&[1], &[0]),
+        (&[3, 4], &[1]),
+        (&[3, 4], &[0]),
+        (&[2, 3, 4], &[0, 2]),
+        (&[0, 3], &[1]),
+        (&[3, 1030], &[1]),
+    ];
+    for (shape, dims) in cases {
+        let math = |x: &[f64]| naive::sum(&x.iter().map(|x| x.exp()).collect::<Vec<_>>()).ln();
+        let case = Case::new(
+            format!("logsumexp {shape:?} {dims:?}"),
+            [input_of(shape, Values::Between(-2.0, 2.0))],
+            move |t| t[0].logsumexp(dims),
+            move |i: &[Array]| naive::reduce(&i[0], dims, math),
+        );
+        check(&case.cancelling(8));
+    }
+    const INF: f32 = f32::INFINITY;
+    for device in devices() {
+        let of = |x: [f32; 2]| Tensor::new(&x, &[2], &device)?.logsumexp(&[0])?.item();
+        assert_eq!(of([1e4, -INF])?, 1e4);
+        assert_eq!(of([-INF, -INF])?, -INF as f64);
+        assert_eq!(of([0.0, INF])?, INF as f64);
+        assert!(of([0.0, f32::NAN])?.is_nan());
+    }
+    let empty = Tensor::zeros(&[2, 0], DType::F32, &Device::Cpu)?;
+    let error = empty.logsumexp(&[1]).unwrap_err().to_string();
+    assert_eq!(error, "logsumexp: a dimension of [2, 0] is empty");
     Ok(())
 }

@@ -33,6 +33,36 @@ fn along_each_dimension() {
     }
 }
 
+#[test]
+fn logarithm_along_each_dimension() {
+    for shape in [&[1][..], &[7], &[0], &[3, 4], &[3, 0], &[2, 3, 5], &[3, 1030]] {
+        for dim in 0..shape.len() {
+            let case = Case::new(
+                format!("log_softmax {shape:?} {dim}"),
+                [input_of(shape, Values::Between(-2.0, 2.0))],
+                move |t| t[0].log_softmax(dim),
+                move |i: &[Array]| naive::softmax(&i[0], dim).map(f64::ln),
+            );
+            check(&case.cancelling(8));
+        }
+    }
+}
+
+/// A certain class has the logarithm 0, an impossible one −∞; what softmax has no value for is NaN.
+#[test]
+fn logarithms_at_the_ends() -> Result<()> {
+    const INF: f32 = f32::INFINITY;
+    for device in taipan::check::devices() {
+        let of = |x: &[f32]| Tensor::new(x, &[x.len()], &device)?.log_softmax(0)?.read_blocking();
+        let large: Vec<f32> = of(&[1e4, 0.0, -INF])?;
+        assert_eq!(large, [0.0, -1e4, -INF]);
+        for undefined in [&[INF, 0.0][..], &[-INF, -INF], &[f32::NAN, 1.0]] {
+            assert!(of(undefined)?.iter().all(|y: &f32| y.is_nan()), "{undefined:?}");
+        }
+    }
+    Ok(())
+}
+
 /// Logits, and the softmax they have.
 #[test]
 fn large_logits() -> Result<()> {

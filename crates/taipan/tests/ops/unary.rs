@@ -15,10 +15,12 @@ const BOTH_SIDES: Values = Values::Either(0.05, 5.0);
 /// Where derivatives that are computed from a rounded result are not much smaller than it.
 const BENT: Values = Values::Between(-2.0, 2.0);
 const LEFT: Values = Values::Between(-9.0, -5.0);
+/// Up to the largest number of f16.
+const ANGLES: Values = Values::Between(-60000.0, 60000.0);
 const TAILS: Values = Values::Either(5.0, 9.0);
 
 /// The functions whose relative error is small everywhere.
-const FUNCTIONS: [Function; 12] = [
+const FUNCTIONS: [Function; 23] = [
     Function("neg", Tensor::neg, |x| -x, &[WIDE]),
     Function("exp", Tensor::exp, f64::exp, &[WIDE, TAILS]),
     Function("exp_m1", Tensor::expm1, f64::exp_m1, &[WIDE, NEAR_0]),
@@ -41,13 +43,31 @@ const FUNCTIONS: [Function; 12] = [
         |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
         &[WIDE, TAILS],
     ),
+    Function("abs", Tensor::abs, f64::abs, &[BOTH_SIDES]),
+    Function("recip", Tensor::recip, f64::recip, &[BOTH_SIDES]),
+    Function("rsqrt", Tensor::rsqrt, |x| 1.0 / x.sqrt(), &[POSITIVE]),
+    Function("pow 3", |x| x.pow(3.0), |x| x * x * x, &[BOTH_SIDES]),
+    Function("pow 0", |x| x.pow(0.0), |_| 1.0, &[BOTH_SIDES]),
+    Function("pow -2", |x| x.pow(-2.0), |x| 1.0 / (x * x), &[BOTH_SIDES]),
+    Function("pow 2.5", |x| x.pow(2.5), |x| x * x * x.sqrt(), &[POSITIVE]),
+    Function("pow 0.3", |x| x.pow(0.3), |x| x.powf(0.3), &[POSITIVE]),
+    Function("pow 65", |x| x.pow(65.0), |x| x.powf(65.0), &[Values::Either(0.97, 1.03)]),
+    Function("clamp_min", |x| x.clamp_min(0.0), |x| x.max(0.0), &[BOTH_SIDES]),
+    Function(
+        "clamp",
+        |x| x.clamp(-1.0, 2.0),
+        |x| x.clamp(-1.0, 2.0),
+        &[Values::Either(0.1, 0.9), Values::Either(2.1, 5.0)],
+    ),
 ];
 
-/// Those where a term of about x cancels for negative numbers.
-const CANCELLING: [Function; 3] = [
+/// Those where a term of about x cancels for negative numbers, or near a multiple of π.
+const CANCELLING: [Function; 5] = [
     Function("silu", Tensor::silu, |x| phi(Activation::Silu, x), &[WIDE, NEAR_0, TAILS]),
     Function("gelu", Tensor::gelu, |x| phi(Activation::Gelu, x), &[WIDE, NEAR_0, TAILS]),
     Function("gelu_erf", Tensor::gelu_erf, |x| phi(Activation::GeluErf, x), &[WIDE, NEAR_0, TAILS]),
+    Function("sin", Tensor::sin, f64::sin, &[WIDE, NEAR_0, ANGLES]),
+    Function("cos", Tensor::cos, f64::cos, &[WIDE, NEAR_0, ANGLES]),
 ];
 
 fn case(function: &Function, shape: &[usize], values: Values) -> Case {
@@ -82,6 +102,76 @@ fn many_elements() {
     for function in [&FUNCTIONS[1], &FUNCTIONS[6]] {
         for len in [1023, 1025, (1 << 14) + 1, (3 << 14) + 1037] {
             check(&case(function, &[len], BENT));
+        }
+    }
+}
+
+/// At a kink, as PyTorch has it; NaN stays, and beyond their limits angles give it.
+#[test]
+fn kinks_and_nan() -> Result<()> {
+    type Call = fn(&Tensor) -> Result<Tensor>;
+    let cases: [(&str, Call, [f64; 3]); 12] = [
+        ("abs", Tensor::abs, [0.0, 0.0, 0.0]),
+        ("abs", Tensor::abs, [-3.0, 3.0, -1.0]),
+        ("clamp_min", |x| x.clamp_min(2.0), [2.0, 2.0, 0.0]),
+        ("clamp_max", |x| x.clamp_max(2.0), [2.0, 2.0, 0.0]),
+        ("clamp", |x| x.clamp(-1.0, f64::INFINITY), [f64::INFINITY, f64::INFINITY, 1.0]),
+        ("pow 0", |x| x.pow(0.0), [0.0, 1.0, 0.0]),
+        ("pow 1", |x| x.pow(1.0), [0.0, 0.0, 1.0]),
+        ("pow 2", |x| x.pow(2.0), [0.0, 0.0, 0.0]),
+        ("pow 63", |x| x.pow(63.0), [-1.0, -1.0, 63.0]),
+        ("pow 65", |x| x.pow(65.0), [-1.0, -1.0, 65.0]),
+        ("sin", Tensor::sin, [-0.0, -0.0, 1.0]),
+        ("rsqrt", Tensor::rsqrt, [0.25, 2.0, -4.0]),
+    ];
+    let nans: [(&str, Call); 7] = [
+        ("abs", Tensor::abs),
+        ("clamp", |x| x.clamp(-1.0, 1.0)),
+        ("sin", Tensor::sin),
+        ("cos", Tensor::cos),
+        ("pow 3", |x| x.pow(3.0)),
+        ("pow 0.3", |x| x.pow(0.3)),
+        ("maximum", |x| x.maximum(0.0)),
+    ];
+    for device in taipan::check::devices() {
+        let of = |x: f64| Ok(Tensor::new(&[x as f32], &[1], &device)?.tracked());
+        for (name, call, [x, value, derivative]) in cases {
+            let x = of(x)?;
+            let y = call(&x)?;
+            assert_eq!(y.item()?.to_bits(), value.to_bits(), "{name} of {x:?} on {device:?}");
+            let found = y.backward()?.of(&x)?.item()?;
+            assert_eq!(found, derivative, "{name}' of {x:?} on {device:?}");
+        }
+        for (name, call) in nans {
+            assert!(call(&of(f64::NAN)?)?.item()?.is_nan(), "{name} on {device:?}");
+        }
+        assert!(of(-2.0)?.pow(0.3)?.item()?.is_nan());
+        assert!(of(2e9)?.sin()?.item()?.is_nan());
+        assert!(of(f64::INFINITY)?.cos()?.item()?.is_nan());
+    }
+    Ok(())
+}
+
+#[test]
+fn parameters_are_finite() -> Result<()> {
+    let x = Tensor::ones(&[1], DType::F32, &Device::Cpu)?;
+    let error = x.pow(f64::NAN).unwrap_err().to_string();
+    assert_eq!(error, "pow: the parameter is NaN, expected a finite number");
+    let error = x.clamp(2.0, 1.0).unwrap_err().to_string();
+    assert_eq!(error, "clamp: the limits are 2 and 1, expected the lower one first");
+    Ok(())
+}
+
+/// `factor·x + offset` is rounded once.
+#[test]
+fn affine() {
+    for (factor, offset) in [(2.0, -1.0), (-0.5, 0.25), (0.0, 3.0), (1.0, 0.0)] {
+        for shape in [&[][..], &[0], &[3, 4]] {
+            let name = format!("affine {shape:?} {factor} {offset}");
+            let inputs = [input_of(shape, WIDE)];
+            let reference = move |i: &[Array]| i[0].map(|x| x * factor + offset);
+            let call = move |t: &[Tensor]| t[0].affine(factor, offset);
+            check(&Case::new(name, inputs, call, reference).cancelling(6));
         }
     }
 }

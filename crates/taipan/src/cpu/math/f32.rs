@@ -59,7 +59,36 @@ const ERF_SMALL: [f32; 6] =
 const ERF_LARGE: [f32; 6] =
     [-0.0018776538, -1.1201907, -0.65075535, -0.09110911, 0.015579027, -0.0012515591];
 
+/// p of sin r = r + r³·p(r²) for |r| ≤ π/4: minimax, relative error 2⁻²⁶·⁸.
+const SIN: [f32; 3] = [-0.16666655, 0.00833216, -0.00019515198];
+
+/// p of cos r = 1 - r²/2 + r⁴·p(r²) for |r| ≤ π/4: minimax, relative error 2⁻³².
+const COS: [f32; 3] = [0.041666646, -0.0013887315, 2.443306e-05];
+
 reduced_exponential!(f32, u32);
+
+/// The sine of x + quarters·π/2. With n the integer nearest to x·2/π, it is ±sin or ±cos of
+/// r = x - n·π/2, by the last two bits of n + quarters. r is computed in f64, from a π/2 in two
+/// parts, of which the first has 34 bits: while n has 19, its product is exact, and beyond that its
+/// error is 2⁻⁵³·x.
+#[inline(always)]
+fn sin_quarters<I: Isa>(x: f32, quarters: u64) -> f32 {
+    const ROUND: f64 = 1.5 / f64::EPSILON;
+    const HALF_PI_HIGH: f64 = 13493037705.0 / (1_u64 << 33) as f64;
+    const HALF_PI_LOW: f64 = -5.5644316761872885e-11;
+    let wide = x as f64;
+    let shifted = wide * std::f64::consts::FRAC_2_PI + ROUND;
+    let n = shifted - ROUND;
+    let r = ((wide - n * HALF_PI_HIGH) - n * HALF_PI_LOW) as f32;
+    let square = r * r;
+    let fourth = square * square;
+    let sin = (r * square).fma::<I>(polynomial::<I, _, _>(square, fourth, SIN), r);
+    let cos = fourth.fma::<I>(polynomial::<I, _, _>(square, fourth, COS), 1.0 - 0.5 * square);
+    let quadrant = shifted.to_bits().wrapping_add(quarters) as u32;
+    let value = if quadrant & 1 == 0 { sin } else { cos };
+    let value = f32::from_bits(value.to_bits() ^ (quadrant & 2) << 30);
+    if x.abs() <= (1 << 30) as f32 { value } else { f32::NAN }
+}
 
 /// 2ˣ as the product of 2ⁿ and 1 + r·p, the three of them, for x from -127 to 128.
 #[inline(always)]
@@ -155,5 +184,16 @@ impl Math for f32 {
         let large = polynomial::<I, _, _>(x, square, ERF_LARGE);
         let large = 1.0 - exp_scaled::<I>(large, 0.0);
         if x < 0.9 { small } else { large.copysign(self) }
+    }
+
+    #[inline(always)]
+    fn sin<I: Isa>(self) -> f32 {
+        // The sign of -0 is lost on the way.
+        if self == 0.0 { self } else { sin_quarters::<I>(self, 0) }
+    }
+
+    #[inline(always)]
+    fn cos<I: Isa>(self) -> f32 {
+        sin_quarters::<I>(self, 1)
     }
 }

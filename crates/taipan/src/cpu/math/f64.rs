@@ -85,4 +85,14 @@ impl Math for f64 {
     fn erf<I: Isa>(self) -> f64 {
         libm::erf(self)
     }
+
+    #[inline(always)]
+    fn sin<I: Isa>(self) -> f64 {
+        libm::sin(self)
+    }
+
+    #[inline(always)]
+    fn cos<I: Isa>(self) -> f64 {
+        libm::cos(self)
+    }
 }

@@ -146,6 +146,10 @@ pub(crate) trait Math: Sized + Copy {
     fn softplus<I: Isa>(self) -> Self;
     /// The error function.
     fn erf<I: Isa>(self) -> Self;
+    /// The sine; in `f32`, NaN beyond ±2³⁰.
+    fn sin<I: Isa>(self) -> Self;
+    /// The cosine; in `f32`, NaN beyond ±2³⁰.
+    fn cos<I: Isa>(self) -> Self;
     /// `self * b + c`, rounded once where the instruction set can.
     fn fma<I: Isa>(self, b: Self, c: Self) -> Self;
 }

@@ -13,9 +13,12 @@ enum Function {
     Sigmoid,
     Softplus,
     Erf,
+    Sin,
+    Cos,
 }
 use Function::*;
 
+/// Those that are exact for every argument.
 const ALL: [Function; 8] = [Exp, ExpM1, Ln, Ln1p, Tanh, Sigmoid, Softplus, Erf];
 
 vectorized! {
@@ -38,6 +41,8 @@ vectorized! {
             Sigmoid => map!(sigmoid),
             Softplus => map!(softplus),
             Erf => map!(erf),
+            Sin => map!(sin),
+            Cos => map!(cos),
         }
     }
 
@@ -67,6 +72,8 @@ fn reference(function: Function, x: f64) -> f64 {
         Sigmoid => (if x < 0.0 { e } else { 1.0 }) / (1.0 + e),
         Softplus => (if x > 0.0 { x } else { 0.0 }) + libm::log1p(e),
         Erf => libm::erf(x),
+        Sin => libm::sin(x),
+        Cos => libm::cos(x),
     }
 }
 
@@ -151,11 +158,37 @@ fn f64_functions_are_within_four_ulp() {
     check(&input, |y, want| error_f64(y, want) as f64, 4.0);
 }
 
+/// Within 2 ulp up to 2¹⁶, also next to multiples of π/2; within 2⁻²² up to 2³⁰; NaN beyond.
+#[test]
+fn f32_angles() {
+    let of_exponent =
+        |e: i32| mantissas(23, 2048).map(move |m| 2f32.powi(e) * (1.0 + m as f32 / 8388608.0));
+    let near_zeros = (1..40_000).flat_map(|n| {
+        let x = (f64::from(n) * std::f64::consts::FRAC_PI_2) as f32;
+        [x, x.next_up(), -x.next_down()]
+    });
+    let exact: Vec<f32> = (-140..16).flat_map(of_exponent).chain(near_zeros).collect();
+    let coarse: Vec<f32> = (16..30).flat_map(of_exponent).map(|x| -x).collect();
+    for (function, level) in
+        [Sin, Cos].into_iter().flat_map(|f| Level::available().into_iter().map(move |l| (f, l)))
+    {
+        for (x, y) in exact.iter().zip(apply(level, function, &exact)) {
+            let error = error_f32(y, reference(function, (*x).into()));
+            assert!(error <= 2.0, "{function:?}({x:e}) on {level:?}: {y:e}, {error} ulp");
+        }
+        for (x, y) in coarse.iter().zip(apply(level, function, &coarse)) {
+            let error = (f64::from(y) - reference(function, (*x).into())).abs();
+            assert!(error <= 2f64.powi(-22), "{function:?}({x:e}) on {level:?}: {error:e}");
+        }
+        assert!(apply(level, function, &[1.1e9f32; 35]).iter().all(|y| y.is_nan()));
+    }
+}
+
 #[test]
 fn special_values() {
     const INF: f64 = f64::INFINITY;
     const NAN: f64 = f64::NAN;
-    let cases: [(Function, &[(f64, f64)]); 8] = [
+    let cases: [(Function, &[(f64, f64)]); 10] = [
         (Exp, &[(-INF, 0.0), (-0.0, 1.0), (0.0, 1.0), (1e3, INF), (INF, INF)]),
         (ExpM1, &[(-INF, -1.0), (-0.0, -0.0), (0.0, 0.0), (1e3, INF), (INF, INF)]),
         (Ln, &[(-INF, NAN), (-1.0, NAN), (-0.0, -INF), (0.0, -INF), (1.0, 0.0), (INF, INF)]),
@@ -164,6 +197,8 @@ fn special_values() {
         (Sigmoid, &[(-INF, 0.0), (-0.0, 0.5), (0.0, 0.5), (50.0, 1.0), (INF, 1.0)]),
         (Softplus, &[(-INF, 0.0), (50.0, 50.0), (INF, INF)]),
         (Erf, &[(-INF, -1.0), (-10.0, -1.0), (-0.0, -0.0), (0.0, 0.0), (10.0, 1.0), (INF, 1.0)]),
+        (Sin, &[(-INF, NAN), (-0.0, -0.0), (0.0, 0.0), (INF, NAN)]),
+        (Cos, &[(-INF, NAN), (-0.0, 1.0), (0.0, 1.0), (INF, NAN)]),
     ];
     for (function, cases) in cases {
         for (x, want) in cases.iter().copied().chain([(NAN, NAN), (-NAN, NAN)]) {

@@ -27,8 +27,14 @@ pub(crate) struct Gemm<'a> {
 
 /// What is fused into a product.
 pub(crate) enum Fused<'a> {
-    /// `y = function(left·right + bias)`, and optionally `pre = left·right + bias`.
-    Epilogue { bias: Option<&'a GpuView<'a>>, function: Function, pre: Option<&'a GpuView<'a>> },
+    /// `y = function(left·right + bias)`, and optionally `pre = left·right + bias`; or, without a
+    /// function, `y = left·right + bias + residual`.
+    Epilogue {
+        bias: Option<&'a GpuView<'a>>,
+        function: Function,
+        pre: Option<&'a GpuView<'a>>,
+        residual: Option<&'a GpuView<'a>>,
+    },
     /// One operand is `grad_pre`: computed from `dy`, which is bound in its place, and `saved`;
     /// without `saved`, it is bound itself.
     Prologue {
@@ -44,8 +50,12 @@ pub(crate) enum Fused<'a> {
 
 impl Fused<'_> {
     /// Nothing.
-    pub(crate) const NONE: Fused<'static> =
-        Fused::Epilogue { bias: None, function: Function::Activation(Activation::None), pre: None };
+    pub(crate) const NONE: Fused<'static> = Fused::Epilogue {
+        bias: None,
+        function: Function::Activation(Activation::None),
+        pre: None,
+        residual: None,
+    };
 }
 
 /// With fewer workgroups a GPU is partly idle, and a deep product is split along `k`.
@@ -100,11 +110,17 @@ impl Gemm<'_> {
         let y = Sliced::new(op, gpu, y, sum(entries, splits, m * n))?;
         let (mut adds, mut derivative) = (Adds::Nothing, None);
         let (mut aux, mut function) = (None, Activation::None.into());
-        let (mut sums, mut second) = (None, None);
+        let (mut sums, mut second, mut third) = (None, None, None);
         match *fused {
-            Fused::Epilogue { bias: addend, function: applied, pre } => {
-                (aux, function) = (addend, applied);
-                adds = addend.map_or(Adds::Nothing, |_| Adds::Bias);
+            Fused::Epilogue { bias, function: applied, pre, residual } => {
+                (aux, function) = (bias.or(residual), applied);
+                adds = match (bias, residual) {
+                    (None, None) => Adds::Nothing,
+                    (Some(_), None) => Adds::Bias,
+                    (None, Some(_)) => Adds::Matrix,
+                    (Some(_), Some(_)) => Adds::BiasAndMatrix,
+                };
+                third = bias.and(residual);
                 second = pre.map(|pre| (Second::Pre(pre.spec.dtype()), pre.all()));
             }
             Fused::Prologue { grad_pre, saved, function: differentiated, sums: result, addend } => {
@@ -149,7 +165,11 @@ impl Gemm<'_> {
             name: op,
             program: variant.program(),
             params: ProductParams { m, n, k, entries, splits: splits_, depth },
-            inputs: &[left.all(), right.all(), aux.all()],
+            inputs: &[Some(left), Some(right), Some(aux), third]
+                .into_iter()
+                .flatten()
+                .map(|x| x.all())
+                .collect::<Vec<_>>(),
             outputs: &outputs.into_iter().flatten().collect::<Vec<_>>(),
             grid: Grid { groups: groups * splits, work },
         })?;

@@ -43,6 +43,8 @@ pub(super) enum Adds {
     Bias,
     /// `[m, n]`
     Matrix,
+    /// Both; the matrix is bound by itself.
+    BiasAndMatrix,
 }
 
 /// The second result, and its type.
@@ -141,6 +143,13 @@ impl Variant {
     }
 
     pub(super) fn program(self) -> Program {
+        const RESULT: &str = "\
+            @group(0) @binding(3) var<storage, read_write> y: array<Out>;\n\
+            fn matrix_at(at: u32) -> f32 {\n    return f32(aux[at]);\n}\n";
+        const MATRIX_AND_RESULT: &str = "\
+            @group(0) @binding(3) var<storage, read> matrix: array<Aux>;\n\
+            @group(0) @binding(4) var<storage, read_write> y: array<Out>;\n\
+            fn matrix_at(at: u32) -> f32 {\n    return f32(matrix[at]);\n}\n";
         const NONE: &str = "fn put_second(at: u32, x: f32) {}\n";
         const SOME: &str = "\
             @group(0) @binding(4) var<storage, read_write> second: array<Second>;\n\
@@ -176,6 +185,10 @@ impl Variant {
             Some(Second::Pre(dtype)) => (SOME, 1, 0, Some(dtype)),
             Some(Second::Sums(side, dtype)) => (SOME, 0, side as u32, Some(dtype)),
         };
+        let result = match self.adds {
+            Adds::BiasAndMatrix => MATRIX_AND_RESULT,
+            _ => RESULT,
+        };
         let mut types = vec![
             ("Left", self.left.0),
             ("Right", self.right.0),
@@ -194,8 +207,12 @@ impl Variant {
             ("SUMS", sums),
         ];
         self.function.program::<ProductParams>(
-            &[&[second, include_str!("operands.wgsl"), left, right, kernel], staging, fetch]
-                .concat(),
+            &[
+                &[second, include_str!("operands.wgsl"), result, left, right, kernel],
+                staging,
+                fetch,
+            ]
+            .concat(),
             &types,
             &[&consts[..], sizes].concat(),
         )
@@ -254,6 +271,11 @@ pub(crate) fn programs(elem: DType) -> Vec<Program> {
                 biases.flat_map(move |adds| pres.iter().map(move |second| (layout, adds, second)))
             }) {
                 all.push(Variant { right: (elem, layout), function, adds, second, ..base });
+            }
+            if function == PLAIN {
+                for adds in [Adds::Matrix, Adds::BiasAndMatrix] {
+                    all.extend(both.map(|layout| Variant { right: (elem, layout), adds, ..base }));
+                }
             }
             // Backward: `grad_pre` is computed here, or bound in f32 or, if φ' is 1, as `dy`.
             let (differentiates, types) = match function {

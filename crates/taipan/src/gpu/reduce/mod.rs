@@ -82,17 +82,18 @@ impl Gpu {
 fn program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
     let join = include_str!("fold.wgsl");
     let types = [("In", from), ("Out", to)];
-    let is_max = ("MAX", (fold == Fold::Max) as u32);
+    let is_min = ("MIN", (fold == Fold::Min) as u32);
+    let is_max = ("MAX", matches!(fold, Fold::Max | Fold::Min) as u32);
     match rows {
         Some(width) => Program::new::<FoldParams>(
             &[FLOAT_ORDER, join, WORKGROUP, include_str!("rows.wgsl"), LINES],
             &types,
-            &[is_max, ("BLOCK", ROW_BLOCK as u32), ("WIDTH", width)],
+            &[is_max, is_min, ("BLOCK", ROW_BLOCK as u32), ("WIDTH", width)],
         ),
         None => Program::new::<FoldParams>(
             &[FLOAT_ORDER, join, include_str!("columns.wgsl"), ELEMENTS],
             &types,
-            &[is_max, ("BLOCK", COLUMN_BLOCK as u32)],
+            &[is_max, is_min, ("BLOCK", COLUMN_BLOCK as u32)],
         ),
     }
 }
@@ -101,7 +102,7 @@ fn program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
     let mut all = Vec::new();
-    for fold in [Fold::Sum, Fold::Mean, Fold::Max] {
+    for fold in [Fold::Sum, Fold::Mean, Fold::Max, Fold::Min] {
         for (from, to) in [(elem, elem), (elem, DType::F32), (DType::F32, elem)] {
             let [narrow, wide] = super::WIDTHS;
             all.extend([None, Some(narrow), Some(wide)].map(|rows| program(fold, rows, from, to)));

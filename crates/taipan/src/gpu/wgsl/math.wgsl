@@ -29,6 +29,10 @@ const M_LN = array<f32, 9>(
     0.14201544, -0.1316057, 0.12763385, -0.076357506,
 );
 
+// p of sin r = r + r³·p(r²) and of cos r = 1 - r²/2 + r⁴·p(r²), for |r| ≤ π/4.
+const M_SIN = array<f32, 3>(-0.16666655, 0.00833216, -0.00019515198);
+const M_COS = array<f32, 3>(0.041666646, -0.0013887315, 2.443306e-5);
+
 // p of erf(x) = x + x·p(x²) for |x| ≤ 0.9.
 const M_ERF_SMALL = array<f32, 6>(
     0.12837915, -0.37612525, 0.11282141, -0.026778908, 0.0050119627, -0.000609036,
@@ -222,6 +226,36 @@ fn m_erf(x: f32) -> f32 {
     let y = select(1.0 - m_exp_scaled(large, 0), fma(z, small, z), z < 0.9);
     // Of the smallest numbers, z·small would be subnormal.
     return m_keep_nan(x, m_copysign(select(y, z * 1.1283792, z < M_DOWN), x));
+}
+
+// The sine of x + quarters·π/2. With n the integer nearest to x·2/π, it is ±sin or ±cos of
+// r = x - n·π/2, by the last two bits of n + quarters. π/2 is in four parts of 8 bits and a rest,
+// whose products with n are exact while |x| ≤ 2¹⁶, as all f16 are; NaN beyond. The select()s change
+// nothing: they keep a compiler from joining the parts.
+fn m_sin_quarters(x: f32, quarters: i32) -> f32 {
+    let n = round(x * 0.6366197723675814);
+    let i = i32(select(n, 0.0, abs(x) > 65536.0));
+    var r = select(fma(n, -1.5703125, x), x, i == 0);
+    r = select(fma(n, -0.00048828125, r), r, i == 0);
+    r = select(fma(n, 4.410743713378906e-6, r), r, i == 0);
+    r = fma(n, 4.371139e-8, r);
+    let square = r * r;
+    let sin_p = fma(square, fma(square, M_SIN[2], M_SIN[1]), M_SIN[0]);
+    let cos_p = fma(square, fma(square, M_COS[2], M_COS[1]), M_COS[0]);
+    let sine = fma(r * square, sin_p, r);
+    let cosine = fma(square * square, cos_p, fma(square, -0.5, 1.0));
+    let quadrant = bitcast<u32>(i + quarters);
+    let value = bitcast<u32>(select(sine, cosine, (quadrant & 1u) == 1u));
+    let bits = value ^ ((quadrant & 2u) << 30u);
+    return bitcast<f32>(select(M_NAN, bits, (bitcast<u32>(x) & ~M_SIGN) <= 0x47800000u));
+}
+
+fn m_sin(x: f32) -> f32 {
+    return select(m_sin_quarters(x, 0), x, x == 0.0);
+}
+
+fn m_cos(x: f32) -> f32 {
+    return m_sin_quarters(x, 1);
 }
 
 // The square root, -0 of -0, NaN of what is less. The builtin is within 5 ulp only, which a step

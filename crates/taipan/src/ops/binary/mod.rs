@@ -1,15 +1,18 @@
 //! Element-wise arithmetic of two tensors, with broadcasting.
 
+use super::broadcast::{self, Operand, RowLayout, launch, run};
+use super::reduce::sum_to;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
+use crate::cpu::map::map;
+use crate::cpu::reduce::larger;
 use crate::cpu::threads::{GRAIN, for_chunks};
-use crate::dtype::{Float, Real, with_dtype};
-use crate::error::{Result, ensure};
-use crate::gpu::{Dims, ELEMENTS, Grid, Program, Strided, dims_of, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
-use crate::ops::reduce::sum_to;
-use crate::spec::{Spec, broadcast, strides};
+use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
+use crate::error::Result;
+use crate::gpu::Program;
+use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::spec::{Spec, broadcast as broadcast_shapes};
 use crate::tensor::Tensor;
 
 /// Element-wise arithmetic. Shapes are aligned at their last dimensions and sizes of 1 are
@@ -36,15 +39,24 @@ impl Tensor {
         apply_one(Binary::Div, &[self, other])
     }
 
-    /// This tensor repeated along new leading dimensions and dimensions of size 1.
-    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor> {
-        const OP: &str = "broadcast_to";
-        let fits = broadcast(OP, self.shape(), shape).is_ok_and(|both| both == shape);
-        ensure!(OP, fits, "{:?} does not broadcast to {shape:?}", self.shape());
-        match self.shape() == shape {
-            true => Ok(self.clone()),
-            false => apply_one(Broadcast(shape.to_vec()), &[self]),
-        }
+    /// The larger of both, element by element; NaN where one is. Where they are equal, each gets
+    /// half of the gradient.
+    ///
+    /// ```
+    /// use taipan::{Device, Tensor};
+    ///
+    /// let x = Tensor::new(&[-1f32, 0.5, 2.0], &[3], &Device::Cpu)?;
+    /// assert_eq!(x.maximum(0.0)?.read_blocking::<f32>()?, [0.0, 0.5, 2.0]);
+    /// assert_eq!(x.minimum(&x.neg()?)?.read_blocking::<f32>()?, [-1.0, -0.5, -2.0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn maximum<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
+        apply_one(Binary::Maximum, &[self, &other.into().beside(self)?])
+    }
+
+    /// The smaller of both; see [`maximum`](Tensor::maximum).
+    pub fn minimum<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
+        apply_one(Binary::Minimum, &[self, &other.into().beside(self)?])
     }
 }
 
@@ -55,6 +67,10 @@ pub(crate) enum Binary {
     Sub,
     Mul,
     Div,
+    Maximum,
+    Minimum,
+    /// 1 where the left side is larger, ½ where both are equal, else 0; NaN where one is.
+    Share,
 }
 
 impl Op for Binary {
@@ -63,13 +79,14 @@ impl Op for Binary {
             (Binary::Mul, Slot::Input(i)) => needs[1 - i],
             (Binary::Div, Slot::Input(1)) => true,
             (Binary::Div, Slot::Output(0)) => needs[1],
+            (Binary::Maximum | Binary::Minimum, Slot::Input(_)) => true,
             _ => false,
         }
     }
 
     /// Before the sum over repeated dimensions:
     /// `+`: `da = dy, db = dy`; `−`: `db = −dy`; `·`: `da = dy·b, db = dy·a`;
-    /// `/`: `da = dy/b, db = −da·y`.
+    /// `/`: `da = dy/b, db = −da·y`; the larger or smaller: all of `dy`, half of it or nothing.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let dy = &dys[0];
         let grad = |i: usize| match (self, i) {
@@ -78,6 +95,13 @@ impl Op for Binary {
             (Binary::Mul, i) => dy.mul(saved.input(1 - i)),
             (Binary::Div, 0) => dy.div(saved.input(1)),
             (Binary::Div, _) => dy.div(saved.input(1))?.mul(saved.output(0))?.neg(),
+            (Binary::Maximum, i) => {
+                dy.mul(&run_one(&Binary::Share, &[saved.input(i), saved.input(1 - i)])?)
+            }
+            (Binary::Minimum, i) => {
+                dy.mul(&run_one(&Binary::Share, &[saved.input(1 - i), saved.input(i)])?)
+            }
+            (Binary::Share, _) => unreachable!("not on the graph"),
         };
         (0..2)
             .map(|i| match saved.needs[i] {
@@ -95,6 +119,9 @@ impl Kernel for Binary {
             Binary::Sub => "sub",
             Binary::Mul => "mul",
             Binary::Div => "div",
+            Binary::Maximum => "maximum",
+            Binary::Minimum => "minimum",
+            Binary::Share => "share",
         }
     }
 
@@ -102,208 +129,75 @@ impl Kernel for Binary {
         let op = self.name();
         inputs[0].dtype().ensure_float(op, "the left side")?;
         inputs[1].dtype().ensure(inputs[0].dtype(), op, "the right side")?;
-        let shape = broadcast(op, inputs[0].shape(), inputs[1].shape())?;
+        let shape = broadcast_shapes(op, inputs[0].shape(), inputs[1].shape())?;
         Ok(vec![Spec::new(op, &shape, inputs[0].dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shape = outputs[0].spec.shape();
-        let layout = RowLayout::new(shape, inputs[0].spec.shape(), inputs[1].spec.shape());
+        let layout = RowLayout::new(shape, [inputs[0].spec.shape(), inputs[1].spec.shape()]);
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (a, b) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
-            layout.run::<T>(*self, a, b, outputs[0].as_mut_slice::<T>())
+            let out = outputs[0].as_mut_slice::<T>();
+            match layout.is_flat() {
+                true => map(a, b, out, |a, b, out| arithmetic(*self, a, b, out)),
+                false => repeat::<T>(*self, &layout, [a, b], out),
+            }
         });
         Ok(())
     }
 
     fn gpu(&self, io: GpuIo) -> Result<()> {
-        let (a, b, y) = (io.inputs[0].spec, io.inputs[1].spec, io.outputs[0].spec);
-        if a == b {
-            let params = |len| BinaryParams { dims: Dims::default(), rank: 0, len };
-            return io.map(program(*self, y.dtype(), true), params);
-        }
-        let [a, b] = [a, b].map(|x| repeated_strides(x.shape(), y.shape()));
-        let dims: Vec<_> = y.shape().iter().zip(a).zip(b).map(|((&n, a), b)| [n, a, b]).collect();
-        let (dims, rank) = dims_of(self.name(), &dims)?;
-        let params = BinaryParams { dims, rank, len: y.len() as u32 };
-        io.launch(program(*self, y.dtype(), false), params, Grid::elements(y.len()))
+        launch(io, |flat| program(*self, io.outputs[0].spec.dtype(), flat))
     }
 }
-
-params! { struct BinaryParams { dims: Dims, rank: u32, len: u32 } }
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
-    Program::new::<BinaryParams>(
-        &[include_str!("arithmetic.wgsl"), ELEMENTS],
-        &[("Elem", elem)],
-        &[("OP", op as u32), ("FLAT", flat as u32)],
-    )
+    let source = include_str!("arithmetic.wgsl");
+    broadcast::program(source, &[("Elem", elem)], &[("OP", op as u32)], flat)
 }
 
-/// The strides of `from` in each dimension of `to`, to which it broadcasts: 0 where it repeats.
-fn repeated_strides(from: &[usize], to: &[usize]) -> Vec<usize> {
-    let own = strides(from).into_iter().zip(from).map(|(s, &size)| if size == 1 { 0 } else { s });
-    vec![0; to.len() - from.len()].into_iter().chain(own).collect()
-}
-
-/// Two operands broadcast to one output, as rows: within a row each operand either advances with
-/// the output or repeats one element.
-struct RowLayout {
-    /// Elements of a row.
-    row: usize,
-    /// Whether each operand advances along a row.
-    advances: [bool; 2],
-    /// The outer dimensions, which index the rows: size, and the stride of each operand.
-    outer: Vec<(usize, [usize; 2])>,
-}
-
-impl RowLayout {
-    fn new(shape: &[usize], a: &[usize], b: &[usize]) -> RowLayout {
-        // Per dimension, innermost first: its size and whether each operand has it. Adjacent
-        // dimensions that agree are merged.
-        let mut dims: Vec<(usize, [bool; 2])> = Vec::new();
-        for i in 0..shape.len() {
-            let has = |s: &[usize]| i < s.len() && s[s.len() - 1 - i] != 1;
-            let (size, has) = (shape[shape.len() - 1 - i], [has(a), has(b)]);
-            match dims.last_mut() {
-                _ if size == 1 => {}
-                Some(last) if last.1 == has => last.0 *= size,
-                _ => dims.push((size, has)),
-            }
-        }
-        let mut dims = dims.into_iter();
-        let (row, advances) = dims.next().unwrap_or((1, [true; 2]));
-        let mut stride = advances.map(|advances| if advances { row } else { 1 });
-        let outer = dims
-            .map(|(size, has)| {
-                let strides = [0, 1].map(|i| if has[i] { stride[i] } else { 0 });
-                for i in 0..2 {
-                    stride[i] *= if has[i] { size } else { 1 };
-                }
-                (size, strides)
-            })
-            .collect();
-        RowLayout { row, advances, outer }
-    }
-
-    /// The offset of a row in each operand.
-    fn offsets(&self, mut row: usize) -> [usize; 2] {
-        let mut offsets = [0; 2];
-        for (size, strides) in &self.outer {
-            for i in 0..2 {
-                offsets[i] += row % size * strides[i];
-            }
-            row /= size;
-        }
-        offsets
-    }
-
-    /// Split `chunk`, which begins at element `start` of the output, into runs of at most `most`
-    /// elements within a row, and call `f` with each and the offset of each operand.
-    fn for_runs<T>(
-        &self,
-        start: usize,
-        mut chunk: &mut [T],
-        most: usize,
-        mut f: impl FnMut(&mut [T], [usize; 2]),
-    ) {
-        let mut at = start;
-        while !chunk.is_empty() {
-            let (row, column) = (at / self.row, at % self.row);
-            let n = most.min(self.row - column).min(chunk.len());
-            let mut from = self.offsets(row);
-            for (from, advances) in from.iter_mut().zip(self.advances) {
-                *from += if advances { column } else { 0 };
-            }
-            f(chunk.split_off_mut(..n).unwrap_or_default(), from);
-            at += n;
-        }
-    }
-
-    fn run<T: Float>(&self, op: Binary, a: &[T], b: &[T], out: &mut [T]) {
-        const BLOCK: usize = 1024;
-        for_chunks(out, GRAIN, |start, chunk| {
-            let mut wide = [[T::Acc::ZERO; BLOCK]; 2];
-            self.for_runs(start, chunk, BLOCK, |out, from| {
-                for (k, src) in [a, b].into_iter().enumerate() {
-                    let wide = &mut wide[k][..out.len()];
-                    if self.advances[k] {
-                        T::widen(&src[from[k]..][..out.len()], wide);
-                    } else {
-                        T::widen(&src[from[k]..][..1], &mut wide[..1]);
-                        wide.fill(wide[0]);
-                    }
-                }
-                let [x, y] = &mut wide;
-                arithmetic(op, &mut x[..out.len()], &y[..out.len()]);
-                T::narrow(&x[..out.len()], out);
-            });
+/// With an operand that is repeated.
+fn repeat<T: Float>(op: Binary, layout: &RowLayout<2>, operands: [&[T]; 2], out: &mut [T]) {
+    for_chunks(out, GRAIN, |start, chunk| {
+        let mut repeated = [[T::of_f64(0.0); RowLayout::<2>::BLOCK]; 2];
+        let mut wide = [[T::Acc::ZERO; RowLayout::<2>::BLOCK]; 3];
+        layout.for_runs(start, chunk, RowLayout::<2>::BLOCK, |out, from| {
+            let len = out.len();
+            let [wide_a, wide_b, wide_out] = &mut wide;
+            let [a, b] = &mut repeated;
+            let a = run(operands[0], from[0], layout.advances[0], &mut a[..len]);
+            let b = run(operands[1], from[1], layout.advances[1], &mut b[..len]);
+            let a = widened(a, &mut wide_a[..len]);
+            let b = widened(b, &mut wide_b[..len]);
+            fill_wide(out, wide_out, |out| arithmetic(op, a, b, out));
         });
-    }
-}
-
-/// Broadcasting to a shape that was checked.
-struct Broadcast(Vec<usize>);
-
-impl Op for Broadcast {
-    fn saves(&self, _: Slot, _: &[bool]) -> bool {
-        false
-    }
-
-    /// The sum over the repeated dimensions.
-    fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        Ok(vec![Some(sum_to(&dys[0], saved.specs[0].shape())?)])
-    }
-}
-
-impl Kernel for Broadcast {
-    fn name(&self) -> &'static str {
-        "broadcast_to"
-    }
-
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![Spec::new(self.name(), &self.0, inputs[0].dtype())?])
-    }
-
-    fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let from = inputs[0].spec.shape();
-        let layout = RowLayout::new(&self.0, from, from);
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
-            let x = inputs[0].as_slice::<T>();
-            for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {
-                layout.for_runs(start, chunk, usize::MAX, |out, from| match layout.advances[0] {
-                    true => out.copy_from_slice(&x[from[0]..][..out.len()]),
-                    false => out.fill(x[from[0]]),
-                });
-            });
-        });
-        Ok(())
-    }
-
-    fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
-        let shape = &self.0;
-        let (from, to) = (repeated_strides(inputs[0].spec.shape(), shape), strides(shape));
-        let dims = (0..shape.len()).map(|i| [shape[i], from[i], to[i]]).collect();
-        let copy = Strided { dims, from: 0, to: 0 };
-        gpu.copy(self.name(), &inputs[0], &outputs[0], copy)
-    }
+    });
 }
 
 #[inline(always)]
-fn zip<A: Real>(x: &mut [A], y: &[A], f: impl Fn(A, A) -> A) {
-    for (x, y) in x.iter_mut().zip(y) {
-        *x = f(*x, *y);
+fn zip<A: Real>(x: &[A], y: &[A], out: &mut [A], f: impl Fn(A, A) -> A) {
+    for ((out, x), y) in out.iter_mut().zip(x).zip(y) {
+        *out = f(*x, *y);
     }
 }
 
 vectorized! {
-    /// `x = x op y`
-    fn arithmetic<I: Isa, A: Real>(op: Binary, x: &mut [A], y: &[A]) {
+    /// `out = x op y`
+    fn arithmetic<I: Isa, A: Real>(op: Binary, x: &[A], y: &[A], out: &mut [A]) {
         match op {
-            Binary::Add => zip(x, y, |x, y| x + y),
-            Binary::Sub => zip(x, y, |x, y| x - y),
-            Binary::Mul => zip(x, y, |x, y| x * y),
-            Binary::Div => zip(x, y, |x, y| x / y),
+            Binary::Add => zip(x, y, out, |x, y| x + y),
+            Binary::Sub => zip(x, y, out, |x, y| x - y),
+            Binary::Mul => zip(x, y, out, |x, y| x * y),
+            Binary::Div => zip(x, y, out, |x, y| x / y),
+            Binary::Maximum => zip(x, y, out, larger),
+            Binary::Minimum => zip(x, y, out, |x, y| -larger(-x, -y)),
+            Binary::Share => zip(x, y, out, |x, y| {
+                let half = if x == y { A::of(0.5) } else { A::ZERO };
+                let share = if x > y { A::ONE } else { half };
+                #[allow(clippy::eq_op)]
+                if x != x || y != y { x + y } else { share }
+            }),
         }
     }
 }
@@ -311,6 +205,7 @@ vectorized! {
 /// Every program of this file.
 #[cfg(test)]
 pub(super) fn programs(elem: DType) -> Vec<Program> {
-    let all = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div];
+    use Binary::*;
+    let all = [Add, Sub, Mul, Div, Maximum, Minimum, Share];
     all.into_iter().flat_map(|op| [true, false].map(|flat| program(op, elem, flat))).collect()
 }

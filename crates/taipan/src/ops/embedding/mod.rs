@@ -1,4 +1,4 @@
-//! Rows of a table, looked up by index.
+//! Rows of a table, looked up by index; and indices of any dimension.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::gpu::{
     ELEMENTS, Gpu, Grid, INDEX_ERRORS, Launch, MapParams, Program, kernel_sizes, params,
 };
 use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
-use crate::spec::Spec;
+use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
 const OP: &str = "embedding";
@@ -42,13 +42,69 @@ const OP: &str = "embedding";
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
-    apply_one(Embedding, &[table, ids])
+    table.dtype().ensure_float(OP, "the table")?;
+    let is_table = table.rank() == 2;
+    ensure!(OP, is_table, "the table is {:?}, expected [v, d]", table.shape());
+    apply_one(Select { name: OP, dim: 0 }, &[table, ids])
 }
 
-/// Inputs `table` and `ids`.
-struct Embedding;
+impl Tensor {
+    /// The elements whose index along `dim` is one of `ids`, in their order: the shape of `ids`
+    /// takes the place of the dimension. An id that is too large is an error, as in
+    /// [`embedding`](crate::embedding). The gradient of an index is the sum over its uses.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let x = Tensor::arange(0, 6, DType::F32, &Device::Cpu)?.reshape(&[2, 3])?;
+    /// let ids = Tensor::new(&[2u32, 0, 2, 1], &[4], &Device::Cpu)?;
+    /// let y = x.index_select(1, &ids)?;
+    /// assert_eq!(y.read_blocking::<f32>()?, [2.0, 0.0, 2.0, 1.0, 5.0, 3.0, 5.0, 4.0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn index_select(&self, dim: usize, ids: &Tensor) -> Result<Tensor> {
+        apply_one(Select { name: "index_select", dim }, &[self, ids])
+    }
 
-impl Op for Embedding {
+    /// The dimension in reverse order.
+    pub fn flip(&self, dim: usize) -> Result<Tensor> {
+        const OP: &str = "flip";
+        ensure_dim(OP, dim, self.shape())?;
+        let [len] = kernel_sizes(OP, [self.shape()[dim]])?;
+        let ids: Vec<u32> = (0..len).rev().collect();
+        let ids = Tensor::new(&ids, &[ids.len()], self.device())?;
+        apply_one(Select { name: OP, dim }, &[self, &ids])
+    }
+}
+
+/// Inputs `table`, `[outer…, v, inner…]`, and `ids`. The result is `[outer…, ids…, inner…]`.
+struct Select {
+    name: &'static str,
+    dim: usize,
+}
+
+/// The sizes of a selection.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Of dimensions before the one that is indexed.
+    outer: usize,
+    v: usize,
+    /// Of the dimensions behind it: the length of a row.
+    d: usize,
+    /// The number of ids.
+    count: usize,
+}
+
+impl Select {
+    fn sizes(&self, table: &Spec, ids: &Spec) -> Sizes {
+        let shape = table.shape();
+        let [outer, d] = [&shape[..self.dim], &shape[self.dim + 1..]];
+        let [outer, d] = [outer, d].map(|dims| dims.iter().product());
+        Sizes { outer, v: shape[self.dim], d, count: ids.len() }
+    }
+}
+
+impl Op for Select {
     fn saves(&self, slot: Slot, _: &[bool]) -> bool {
         slot == Slot::Input(1)
     }
@@ -56,53 +112,57 @@ impl Op for Embedding {
     /// `dtable[id] = Σ dy[i]` over all `i` with `ids[i] = id`
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let table = saved.specs[0].clone();
+        let sizes = self.sizes(&table, &saved.specs[1]);
         let inputs = [&dys[0], saved.input(1)];
-        let grad = compute_one((OP, "backward"), &inputs, table, grad_on_cpu, grad_on_gpu)?;
+        let cpu = |io: CpuIo| grad_on_cpu(io, sizes);
+        let gpu = |io: GpuIo| grad_on_gpu(io, sizes);
+        let grad = compute_one((self.name, "backward"), &inputs, table, cpu, gpu)?;
         Ok(vec![Some(grad), None])
     }
 }
 
-impl Kernel for Embedding {
+impl Kernel for Select {
     fn name(&self) -> &'static str {
-        OP
+        self.name
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        let (table, ids) = (inputs[0], inputs[1]);
-        table.dtype().ensure_float(OP, "the table")?;
-        ids.dtype().ensure(DType::U32, OP, "the tensor of ids")?;
-        let [v, d] = *table.shape() else {
-            let why = format!("the table is {:?}, expected [v, d]", table.shape());
-            return Err(Error::Shape { op: OP, why });
-        };
-        ensure!(OP, v > 0 || ids.len() == 0, "the table is [0, {d}], expected a row or more");
-        Ok(vec![Spec::new(OP, &[ids.shape(), &[d]].concat(), table.dtype())?])
+        let (op, dim, table, ids) = (self.name, self.dim, inputs[0], inputs[1]);
+        ids.dtype().ensure(DType::U32, op, "the tensor of ids")?;
+        ensure_dim(op, dim, table.shape())?;
+        let shape = table.shape();
+        let has_rows = shape[dim] > 0 || ids.len() == 0;
+        ensure!(op, has_rows, "dimension {dim} of {shape:?} is empty, expected an index or more");
+        let shape = [&shape[..dim], ids.shape(), &shape[dim + 1..]].concat();
+        Ok(vec![Spec::new(op, &shape, table.dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-        let [v, d] = sizes(inputs[0].spec);
+        let Sizes { v, d, count, .. } = self.sizes(inputs[0].spec, inputs[1].spec);
         let ids = inputs[1].as_slice::<u32>();
-        ensure_below(OP, "id", ids, v, None)?;
-        with_dtype!(inputs[0].spec.dtype(), T: Float => {
+        ensure_below(self.name, "id", ids, v, None)?;
+        with_dtype!(inputs[0].spec.dtype(), T: Element => {
             let table = inputs[0].as_slice::<T>();
             for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
-                for (y, &id) in chunk.chunks_mut(d).zip(&ids[start / d..]) {
-                    y.copy_from_slice(&table[id as usize * d..][..d]);
+                for (i, y) in chunk.chunks_mut(d).enumerate() {
+                    let row = start / d + i;
+                    let from = row / count * v + ids[row % count] as usize;
+                    y.copy_from_slice(&table[from * d..][..d]);
                 }
             });
         });
         Ok(())
     }
 
-    fn gpu(&self, GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
+    fn gpu(&self, GpuIo { op, gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let (table, ids, y) = (&inputs[0], &inputs[1], &outputs[0]);
-        let [v, d] = sizes(table.spec);
+        let sizes @ Sizes { outer, v, d, .. } = self.sizes(table.spec, ids.spec);
         let row = d * table.spec.dtype().size();
-        for rows in gpu.windows(v, row) {
+        for rows in gpu.windows(outer * v, row) {
             gpu.launch(Launch {
-                name: OP,
+                name: op,
                 program: value_program(table.spec.dtype()),
-                params: EmbeddingParams::new(gpu, y.spec.len(), [v, d], &rows)?,
+                params: SelectParams::new(op, gpu, sizes, &rows)?,
                 inputs: &[table.all().window(rows, row), ids.all()],
                 outputs: &[y.all(), gpu.index_errors()],
                 grid: Grid::elements(y.spec.len()),
@@ -113,8 +173,8 @@ impl Kernel for Embedding {
 }
 
 /// Positions are sorted by id, stably; then rows are summed in parallel.
-fn grad_on_cpu(CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-    let [v, d] = sizes(outputs[0].spec);
+fn grad_on_cpu(CpuIo { inputs, outputs }: CpuIo, sizes: Sizes) -> Result<()> {
+    let Sizes { v, d, count, .. } = sizes;
     let ids = inputs[1].as_slice::<u32>();
     // The end of the positions of each id, which is the start of those of the next.
     let mut ends = vec![0; v + 1];
@@ -132,11 +192,11 @@ fn grad_on_cpu(CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
             let [mut sum, mut wide] = [(); 2].map(|()| vec![<T as Float>::Acc::ZERO; d]);
             for (i, row) in chunk.chunks_mut(d).enumerate() {
-                let id = start / d + i;
+                let (outer, id) = ((start / d + i) / v, (start / d + i) % v);
                 let first = if id == 0 { 0 } else { ends[id - 1] };
                 sum.fill(<T as Float>::Acc::ZERO);
                 for &position in &positions[first..ends[id]] {
-                    T::widen(&dy[position * d..][..d], &mut wide);
+                    T::widen(&dy[(outer * count + position) * d..][..d], &mut wide);
                     add(&mut sum, &wide);
                 }
                 T::narrow(&sum, row);
@@ -147,29 +207,28 @@ fn grad_on_cpu(CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
 }
 
 /// Each position is linked to the next of the same id; the first of an id follows the links.
-fn grad_on_gpu(GpuIo { gpu, inputs, outputs, .. }: GpuIo) -> Result<()> {
+fn grad_on_gpu(GpuIo { op, gpu, inputs, outputs }: GpuIo, sizes: Sizes) -> Result<()> {
     let (dy, ids, dtable) = (&inputs[0], &inputs[1], &outputs[0]);
-    let [v, d] = sizes(dtable.spec);
-    gpu.fill(OP, dtable.data, 0)?;
-    let m = ids.spec.len();
-    let links = gpu.scratch(OP, m * 2 * DType::U32.size())?; // [m, 2]
+    let Sizes { outer, v, d, count } = sizes;
+    gpu.fill(op, dtable.data, 0)?;
+    let links = gpu.scratch(op, count * 2 * DType::U32.size())?; // [count, 2]
     gpu.launch(Launch {
-        name: OP,
+        name: op,
         program: links_program(),
-        params: MapParams { len: m as u32 },
+        params: MapParams { len: count as u32 },
         inputs: &[ids.all()],
         outputs: &[links.all()],
-        grid: Grid { work: (m as u64).pow(2), ..Grid::elements(m) },
+        grid: Grid { work: (count as u64).pow(2), ..Grid::elements(count) },
     })?;
     let row = d * dtable.spec.dtype().size();
-    for rows in gpu.windows(v, row) {
+    for rows in gpu.windows(outer * v, row) {
         gpu.launch(Launch {
-            name: OP,
+            name: op,
             program: grad_program(dtable.spec.dtype()),
-            params: EmbeddingParams::new(gpu, m * d, [v, d], &rows)?,
+            params: SelectParams::new(op, gpu, sizes, &rows)?,
             inputs: &[dy.all(), ids.all(), links.all()],
             outputs: &[dtable.all().window(rows, row)],
-            grid: Grid::elements(m * d),
+            grid: Grid::elements(outer * count * d),
         })?;
     }
     Ok(())
@@ -190,43 +249,35 @@ pub(super) fn ensure_below(
     }
 }
 
-fn sizes(table: &Spec) -> [usize; 2] {
-    [table.shape()[0], table.shape()[1]]
-}
-
 /// Rows of a chunk: enough to be worth a task.
 fn rows_for(d: usize) -> usize {
     GRAIN.div_ceil(d.max(1))
 }
 
 params! {
-    struct EmbeddingParams { len: u32, v: u32, d: u32, first: u32, rows: u32, slot: u32, nan: f32 }
+    struct SelectParams {
+        len: u32, v: u32, d: u32, count: u32, first: u32, rows: u32, slot: u32, nan: f32,
+    }
 }
 
-impl EmbeddingParams {
-    /// For a launch that binds some rows of the table.
+impl SelectParams {
+    /// For a launch that binds some of the `[outer, v]` rows of the table.
     fn new(
+        op: &'static str,
         gpu: &Gpu,
-        len: usize,
-        [v, d]: [usize; 2],
+        Sizes { outer, v, d, count }: Sizes,
         rows: &Range<usize>,
-    ) -> Result<EmbeddingParams> {
-        let [len, v, d, first, rows] = kernel_sizes(OP, [len, v, d, rows.start, rows.len()])?;
-        Ok(EmbeddingParams {
-            len,
-            v,
-            d,
-            first,
-            rows,
-            slot: gpu.index_error_slot(OP, "id"),
-            nan: f32::NAN,
-        })
+    ) -> Result<SelectParams> {
+        let sizes = [outer * count * d, v, d, count, rows.start, rows.len()];
+        let [len, v, d, count, first, rows] = kernel_sizes(op, sizes)?;
+        let slot = gpu.index_error_slot(op, "id");
+        Ok(SelectParams { len, v, d, count, first, rows, slot, nan: f32::NAN })
     }
 }
 
 fn value_program(elem: DType) -> Program {
     let source = [include_str!("lookup.wgsl"), INDEX_ERRORS, ELEMENTS];
-    Program::new::<EmbeddingParams>(&source, &[("Elem", elem)], &[])
+    Program::new::<SelectParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn links_program() -> Program {
@@ -235,7 +286,7 @@ fn links_program() -> Program {
 
 fn grad_program(elem: DType) -> Program {
     let source = [include_str!("grad.wgsl"), ELEMENTS];
-    Program::new::<EmbeddingParams>(&source, &[("Elem", elem)], &[])
+    Program::new::<SelectParams>(&source, &[("Elem", elem)], &[])
 }
 
 /// Every program of this file.

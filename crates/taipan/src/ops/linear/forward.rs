@@ -7,9 +7,9 @@ use super::{check, product_of};
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::CpuView;
 use crate::cpu::gemm::{Dense, Gemm, Source};
-use crate::cpu::map::add;
-use crate::dtype::{Float, Real, with_dtype};
-use crate::error::Result;
+use crate::cpu::map::{BLOCK, add};
+use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::error::{Result, ensure};
 use crate::function::{Function, Saves};
 use crate::gpu::gemm::{self, Fused};
 use crate::gpu::{GpuView, LocalTensor, Strided};
@@ -18,13 +18,15 @@ use crate::product::{Layout, Product};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
-/// `function(x·w + bias)`; inputs `x`, `w` and, if there is one, `bias`.
+/// `function(x·w + bias) + residual`; inputs `x`, `w` and, if there are, `bias` and `residual`.
 pub(super) struct Linear {
     /// `linear` or `matmul`, for errors.
     pub(super) name: &'static str,
     pub(super) layout: Layout,
     pub(super) function: Function,
     pub(super) derivative: DerivativeFrom,
+    /// Whether the last input is a residual.
+    pub(super) has_residual: bool,
 }
 
 /// Where backward gets the values that the derivative of the activation is computed from.
@@ -60,9 +62,13 @@ impl Op for Linear {
         };
         let products = saved.needs[..2].iter().filter(|needed| **needed).count();
         let specs = saved.specs.clone();
-        let backward = Backward::new(self, &specs, &dys[0], activation, products)?;
+        let (terms, residual) = self.without_residual(&specs);
+        let backward = Backward::new(self, terms, &dys[0], activation, products)?;
         let mut grads = vec![None; specs.len()];
-        let needs_bias = saved.needs.get(2) == Some(&true);
+        if residual.is_some() {
+            grads[terms.len()] = Some(dys[0].clone());
+        }
+        let needs_bias = terms.len() > 2 && saved.needs[2];
         if saved.needs[0] {
             let earlier = if backward.can_add() { saved.take_earlier(0) } else { None };
             grads[0] = Some(backward.dx(saved.input(1), earlier.as_ref())?);
@@ -92,10 +98,16 @@ impl Kernel for Linear {
     }
 
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        check(self.layout, inputs)?;
+        let (terms, residual) = self.without_residual(inputs);
+        check(self.layout, terms)?;
         let product = product_of(self.layout, inputs[0], inputs[1]);
         let x = inputs[0].shape();
         let shape = [&x[..x.len() - 1], &[product.n]].concat();
+        if let Some(residual) = residual {
+            let found = residual.shape();
+            ensure!(self.name, found == shape, "the residual is {found:?}, expected {shape:?}");
+            residual.dtype().ensure(inputs[0].dtype(), self.name, "the residual")?;
+        }
         Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
     }
 
@@ -112,9 +124,11 @@ impl Kernel for Linear {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (out, pre) = outputs.split_at_mut(1);
             let pre = pre.first_mut().map(|pre| pre.as_mut_slice::<T>());
-            let (x, bias, function) = (&inputs[0], inputs.get(2), self.function);
+            let (terms, residual) = self.without_residual(inputs);
+            let (x, bias, function) = (&inputs[0], terms.get(2), self.function);
             let right = &Dense::<T>::of(&inputs[1]);
-            Forward::<T> { product, function, x, bias, right }.store(out[0].as_mut_slice(), pre)
+            let forward = Forward::<T> { product, function, x, bias, residual, right };
+            forward.store(out[0].as_mut_slice(), pre)
         })
     }
 
@@ -124,7 +138,8 @@ impl Kernel for Linear {
             product_of(self.layout, inputs[0].spec, inputs[1].spec);
         let row = k * inputs[1].spec.dtype().size();
         let one_launch = gpu.windows(n, row).next() == Some(0..n);
-        if product.entries > 1 || product.right == Layout::RowMajor || one_launch {
+        let splits = product.entries == 1 && product.right == Layout::Transposed;
+        if one_launch || !splits || self.has_residual {
             return self.launch(io, product);
         }
         // The weight is larger than a binding: some of its rows, and columns of the results, at a
@@ -150,10 +165,19 @@ impl Kernel for Linear {
 
 impl Linear {
     fn launch(&self, GpuIo { op, gpu, inputs, outputs }: GpuIo, product: Product) -> Result<()> {
-        let (bias, function, pre) = (inputs.get(2), self.function, outputs.get(1));
-        let fused = Fused::Epilogue { bias, function, pre };
+        let (terms, residual) = self.without_residual(inputs);
+        let (bias, function, pre) = (terms.get(2), self.function, outputs.get(1));
+        let fused = Fused::Epilogue { bias, function, pre, residual };
         let (left, right) = (&inputs[0], &inputs[1]);
         gemm::Gemm { product, left, right, fused, split_k: false }.store(op, gpu, &outputs[0])
+    }
+
+    /// The inputs, or something for each, without that of the residual; and that.
+    fn without_residual<'a, T>(&self, inputs: &'a [T]) -> (&'a [T], Option<&'a T>) {
+        match inputs.split_last() {
+            Some((residual, terms)) if self.has_residual => (terms, Some(residual)),
+            _ => (inputs, None),
+        }
     }
 
     /// Recompute what the derivative is computed from.
@@ -167,20 +191,21 @@ impl Linear {
     }
 }
 
-/// `function(left·right + bias)` on the CPU.
+/// `function(left·right + bias) + residual` on the CPU.
 pub(super) struct Forward<'a, T: Float> {
     pub(super) product: Product,
     pub(super) function: Function,
     /// `x`, and `bias` if there is one.
     pub(super) x: &'a CpuView<'a>,
     pub(super) bias: Option<&'a CpuView<'a>>,
+    pub(super) residual: Option<&'a CpuView<'a>>,
     pub(super) right: &'a dyn Source<T::Acc>,
 }
 
 impl<T: Float> Forward<'_, T> {
     /// Fill `out` and, if it is wanted, `pre`.
     pub(super) fn store(&self, out: &mut [T], pre: Option<&mut [T]>) -> Result<()> {
-        let &Forward { product, function, x, bias, right } = self;
+        let &Forward { product, function, x, bias, residual, right } = self;
         if out.is_empty() {
             return Ok(());
         }
@@ -189,21 +214,30 @@ impl<T: Float> Forward<'_, T> {
             T::widen(bias.as_slice::<T>(), &mut wide);
             wide
         });
-        let finish = |pre: &mut Option<&mut [T]>, columns: Range<usize>, sums: &mut [T::Acc]| {
+        // Of each row: that of `pre`, and of the residual.
+        type Row<'a, T> = (Option<&'a mut [T]>, Option<&'a [T]>);
+        let finish = |(pre, residual): &mut Row<T>, columns: Range<usize>, sums: &mut [T::Acc]| {
             if let Some(bias) = &bias {
                 add(sums, &bias[columns.clone()]);
             }
             if let Some(pre) = pre {
-                T::narrow(sums, &mut pre[columns]);
+                T::narrow(sums, &mut pre[columns.clone()]);
             }
             function.value(sums);
+            if let Some(residual) = residual {
+                let mut wide = [T::Acc::ZERO; BLOCK];
+                let blocks = residual[columns].chunks(BLOCK);
+                for (sums, residual) in sums.chunks_mut(BLOCK).zip(blocks) {
+                    add(sums, widened(residual, &mut wide[..residual.len()]));
+                }
+            }
         };
-        // One row of `pre`, or none, for each row of `out`.
-        let mut pre: Vec<Option<&mut [T]>> = match pre {
-            Some(pre) => pre.chunks_mut(product.n).map(Some).collect(),
-            None => (0..out.len() / product.n).map(|_| None).collect(),
-        };
+        let mut pre = pre.into_iter().flat_map(|pre| pre.chunks_mut(product.n));
+        let residual = residual.map_or(&[][..], |residual| residual.as_slice::<T>());
+        let mut residual = residual.chunks(product.n);
+        let mut rows: Vec<Row<T>> =
+            (0..out.len() / product.n).map(|_| (pre.next(), residual.next())).collect();
         let left = &Dense::<T>::of(x);
-        Gemm { product, left, right }.store_finished(out, &mut pre, &finish)
+        Gemm { product, left, right }.store_finished(out, &mut rows, &finish)
     }
 }

@@ -207,7 +207,8 @@ impl Kernel for LinearInt8 {
         let product = Product { entries: 1, m, n, k, left, right };
         let right = &source(inputs[1].as_slice(), inputs[2].as_slice(), inputs[2].spec);
         with_half_or_single!(x.spec.dtype(), T => {
-            Forward::<T> { product, function, x, bias, right }.store(outputs[0].as_mut_slice(), None)
+            let forward = Forward::<T> { product, function, x, bias, residual: None, right };
+            forward.store(outputs[0].as_mut_slice(), None)
         })
     }
 

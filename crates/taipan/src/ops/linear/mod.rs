@@ -140,7 +140,8 @@ fn apply(
         Stored::Float(w, layout) => (w, layout),
         Stored::Int8(w) => return w.linear(x, bias, activation.into()),
     };
-    let op = Linear { name: OP, layout, function: activation.into(), derivative };
+    let function = activation.into();
+    let op = Linear { name: OP, layout, function, derivative, has_residual: false };
     let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
     apply_one(op, &inputs)
 }
@@ -149,7 +150,35 @@ fn apply(
 pub(super) fn product(name: &'static str, x: &Tensor, w: &Tensor) -> Result<Tensor> {
     let function = Activation::None.into();
     let derivative = DerivativeFrom::Saved;
-    apply_one(Linear { name, layout: Layout::RowMajor, function, derivative }, &[x, w])
+    let layout = Layout::RowMajor;
+    apply_one(Linear { name, layout, function, derivative, has_residual: false }, &[x, w])
+}
+
+/// `x·w + bias + residual`, computed in one pass: [`linear`] at the end of a residual block, without
+/// another trip through memory. The residual has the shape and type of the result, and so has its
+/// gradient, which is that of the result. The weight is not an [`Int8`].
+///
+/// ```
+/// use taipan::{DType, Device, Tensor, linear_residual};
+///
+/// let x = Tensor::ones(&[2, 3], DType::F32, &Device::Cpu)?;
+/// let w = Tensor::ones(&[3, 3], DType::F32, &Device::Cpu)?;
+/// let y = linear_residual(&x, &w, None, &x)?;
+/// assert_eq!(y.read_blocking::<f32>()?, [4.0; 6]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn linear_residual<'a>(
+    x: &Tensor,
+    w: impl Into<Weight<'a>>,
+    bias: Option<&Tensor>,
+    residual: &Tensor,
+) -> Result<Tensor> {
+    const NAME: &str = "linear_residual";
+    let (w, layout) = w.into().float(NAME)?;
+    let (function, derivative) = (Activation::None.into(), DerivativeFrom::Saved);
+    let op = Linear { name: NAME, layout, function, derivative, has_residual: true };
+    let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).chain([residual]).collect();
+    apply_one(op, &inputs)
 }
 
 /// The gradients of [`linear`], from [`linear_backward`].
@@ -186,7 +215,8 @@ pub fn linear_backward<'a>(
 ) -> Result<LinearGrads> {
     let (w, layout) = w.into().float(OP)?;
     let derivative = DerivativeFrom::Inputs;
-    let op = Linear { name: OP, layout, function: activation.into(), derivative };
+    let function = activation.into();
+    let op = Linear { name: OP, layout, function, derivative, has_residual: false };
     let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
     let specs: Vec<Spec> = inputs.iter().map(|t| t.spec.clone()).collect();
     let result = op.outputs(&specs.iter().collect::<Vec<_>>())?.swap_remove(0);

@@ -1,4 +1,4 @@
-//! Sums, means and maxima over dimensions.
+//! Sums, means, maxima and minima over dimensions.
 
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::reduce;
@@ -11,7 +11,8 @@ use crate::reduction::{Fold, Reduction};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
-/// Reductions. The dimensions that are reduced disappear from the shape.
+/// Reductions. The dimensions that are reduced disappear from the shape; the forms with `keepdim`
+/// keep them, with size 1, so that the result broadcasts with the input.
 impl Tensor {
     /// The sum of all elements, as a tensor of shape `[]`.
     pub fn sum(&self) -> Result<Tensor> {
@@ -23,6 +24,11 @@ impl Tensor {
         reduce_dims(self, dims, Fold::Sum)
     }
 
+    /// [`sum_dims`](Tensor::sum_dims) that keeps the dimensions.
+    pub fn sum_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
+        self.sum_dims(dims)?.reshape(&self.shape_keeping(dims))
+    }
+
     /// The mean of all elements, as a tensor of shape `[]`; NaN if there are none.
     pub fn mean(&self) -> Result<Tensor> {
         self.mean_dims(&self.all_dims())
@@ -31,6 +37,11 @@ impl Tensor {
     /// Means over the given dimensions.
     pub fn mean_dims(&self, dims: &[usize]) -> Result<Tensor> {
         reduce_dims(self, dims, Fold::Mean)
+    }
+
+    /// [`mean_dims`](Tensor::mean_dims) that keeps the dimensions.
+    pub fn mean_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
+        self.mean_dims(dims)?.reshape(&self.shape_keeping(dims))
     }
 
     /// The largest element, as a tensor of shape `[]`.
@@ -44,6 +55,26 @@ impl Tensor {
         reduce_dims(self, dims, Fold::Max)
     }
 
+    /// [`max_dims`](Tensor::max_dims) that keeps the dimensions.
+    pub fn max_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
+        self.max_dims(dims)?.reshape(&self.shape_keeping(dims))
+    }
+
+    /// The smallest element, as a tensor of shape `[]`.
+    pub fn min(&self) -> Result<Tensor> {
+        self.min_dims(&self.all_dims())
+    }
+
+    /// Minima over the given dimensions, as [`max_dims`](Tensor::max_dims).
+    pub fn min_dims(&self, dims: &[usize]) -> Result<Tensor> {
+        reduce_dims(self, dims, Fold::Min)
+    }
+
+    /// [`min_dims`](Tensor::min_dims) that keeps the dimensions.
+    pub fn min_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
+        self.min_dims(dims)?.reshape(&self.shape_keeping(dims))
+    }
+
     /// The index of the first largest element along `dim`, as `u32`; a NaN counts as largest.
     pub fn argmax(&self, dim: usize) -> Result<Tensor> {
         const OP: &str = "argmax";
@@ -51,8 +82,20 @@ impl Tensor {
         run_one(&Argmax(Extent { first: dim, end: dim + 1 }), &[self])
     }
 
-    fn all_dims(&self) -> Vec<usize> {
+    /// [`argmax`](Tensor::argmax) that keeps the dimension.
+    pub fn argmax_keepdim(&self, dim: usize) -> Result<Tensor> {
+        self.argmax(dim)?.reshape(&self.shape_keeping(&[dim]))
+    }
+
+    pub(super) fn all_dims(&self) -> Vec<usize> {
         (0..self.rank()).collect()
+    }
+
+    /// The shape with these dimensions, which were checked, set to 1.
+    pub(super) fn shape_keeping(&self, dims: &[usize]) -> Vec<usize> {
+        let mut shape = self.shape().to_vec();
+        dims.iter().for_each(|&dim| shape[dim] = 1);
+        shape
     }
 }
 
@@ -131,13 +174,13 @@ struct Reduce {
 
 impl Op for Reduce {
     fn saves(&self, slot: Slot, _: &[bool]) -> bool {
-        self.fold == Fold::Max && matches!(slot, Slot::Input(0) | Slot::Output(0))
+        self.fold.is_extremum() && matches!(slot, Slot::Input(0) | Slot::Output(0))
     }
 
     /// Each element gets the gradient of its result: unchanged for a sum, divided by the count for
-    /// a mean, and for a maximum divided by the number of elements that equal it.
+    /// a mean, and for a maximum or minimum divided by the number of elements that equal it.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
-        if self.fold == Fold::Max {
+        if self.fold.is_extremum() {
             return Ok(vec![Some(self.max_grad(saved, &dys[0])?)]);
         }
         let shape = saved.specs[0].shape();
@@ -157,7 +200,7 @@ impl Kernel for Reduce {
     fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
         let (shape, dtype) = (inputs[0].shape(), inputs[0].dtype());
         dtype.ensure_float(self.name(), "the input")?;
-        if self.fold == Fold::Max {
+        if self.fold.is_extremum() {
             self.extent.ensure_nonempty(self.name(), shape)?;
         }
         Ok(vec![Spec::new(self.name(), &self.extent.removed_from(shape), dtype)?])
@@ -193,12 +236,18 @@ impl Fold {
             Fold::Sum => "sum",
             Fold::Mean => "mean",
             Fold::Max => "max",
+            Fold::Min => "min",
         }
+    }
+
+    /// Whether a result is one of the elements.
+    fn is_extremum(self) -> bool {
+        matches!(self, Fold::Max | Fold::Min)
     }
 }
 
 impl Reduce {
-    /// `dx = dy / (how many equal the maximum)` where `x = y`, else 0.
+    /// `dx = dy / (how many equal the maximum, or minimum)` where `x = y`, else 0.
     fn max_grad(&self, saved: &Saved, dy: &Tensor) -> Result<Tensor> {
         let (x, y) = (saved.input(0), saved.output(0));
         let Reduction { outer, len, inner, .. } = self.extent.reduction(self.fold, x.shape());
