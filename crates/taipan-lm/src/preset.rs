@@ -52,7 +52,7 @@ impl Preset {
     /// the published sizes are those of the paper's table 12: five times GPT-3's.
     fn row(self) -> (&'static str, [usize; 2], [usize; 3], f64, u64) {
         match self {
-            Preset::Tiny => ("tiny", [128, 4], [2, 512, 1], 3e-3, 2000),
+            Preset::Tiny => ("tiny", [128, 4], [8, 256, 1], 3e-3, 1000),
             Preset::Small => ("small", [384, 8], [16, 512, 1], 2e-3, 4000),
             Preset::M130 => ("130m", [768, 24], [8, 1024, 4], 3e-3, 20_000),
             Preset::M370 => ("370m", [1024, 48], [4, 2048, 8], 1.5e-3, 20_000),

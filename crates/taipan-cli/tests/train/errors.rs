@@ -51,7 +51,7 @@ fn what_is_not_there_or_is_no_text_fails() {
     for (arguments, text) in [
         (&["no-such-file"][..], "no-such-file: no such file"),
         (&["empty"], "empty: "),
-        (&["tiny"], "expected 513 or more for a block of 512"),
+        (&["tiny"], "expected 257 or more for a block of 256"),
         (&["text", "broken"], "broken: not valid UTF-8: the byte at offset 10 is 0xff"),
         (&["text", "--tokenizer", "tokenizer.json"], "tokenizer.json: "),
         (&["text", "--config", "no.toml"], "--config: no.toml: No such file"),
