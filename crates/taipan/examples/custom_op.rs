@@ -72,6 +72,7 @@ impl CustomOp for Rope {
     }
 }
 
+#[cfg(not(target_family = "wasm"))] // where nothing may wait for a device
 fn main() -> Result<()> {
     let shape = [2, 128, 4, 64];
     let on = |device: &Device| -> Result<[Vec<f32>; 2]> {
