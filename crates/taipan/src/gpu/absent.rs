@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 pub(crate) use self::map::{Elements, MapParams};
 pub(crate) use self::program::{
-    Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, Grid, LINES, Launch, MATH, MAX_SUM_EXP, Params,
-    Program, SUM, TENSORS, THREEFRY, WORKGROUP, kernel_sizes, params, width,
+    Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, GROUPS, Grid, LINES, Launch, MATH, MAX_SUM_EXP,
+    Params, Program, SUM, TENSORS, THREEFRY, WORKGROUP, kernel_sizes, params, width,
 };
 pub(crate) use self::strided::{Strided, dims_of};
 use crate::error::{Error, Result};
