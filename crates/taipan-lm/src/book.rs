@@ -16,4 +16,5 @@ pages! {
     fine_tuning: "docs/fine-tuning.md",
     file_formats: "docs/file-formats.md",
     determinism: "docs/determinism.md",
+    troubleshooting: "docs/troubleshooting.md",
 }
