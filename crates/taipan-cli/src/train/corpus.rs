@@ -143,7 +143,7 @@ mod tests {
         );
         assert_eq!(
             show(Stage::Merging, 0, 8000),
-            "training a tokenizer: 0 tokens of 8000 tokens, 6h40m left"
+            "training a tokenizer: 0 tokens of 8000 tokens, 6h39m left"
         );
     }
 }

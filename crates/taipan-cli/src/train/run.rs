@@ -150,10 +150,12 @@ impl Run {
         let is_over = !matches!(stop, StopReason::StopAfter | StopReason::Interrupted);
         if is_over && self.settings.sample_tokens > 0 {
             self.progress.print("\n");
-            let Run { progress, start, settings, prompt, .. } = &mut self;
-            let (seed, tokens) = (settings.seed, settings.sample_tokens);
-            sample::sample(&start.trainer, seed, prompt, tokens, |text| progress.print(text))?;
-            self.progress.print("\n");
+            let (seed, tokens) = (self.settings.seed, self.settings.sample_tokens);
+            let mut text = String::new();
+            sample::sample(&self.start.trainer, seed, &self.prompt, tokens, |new| text += new)?;
+            for line in text.split('\n') {
+                self.progress.print(&format!("{}\n", report::wrapped(line, 0)));
+            }
         }
         self.progress.print(&format!("\n{}", report::next_steps(&self.settings)));
         let at = format!("at step {step} of {}", self.settings.steps);

@@ -49,8 +49,8 @@ fn opening(text: &str) -> &str {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let Some((end, _)) = line.char_indices().nth(LENGTH) else { return line };
     // Whole words, where there are any.
-    let space = line[..=end].rfind(char::is_whitespace).filter(|space| *space > 0);
-    line[..space.unwrap_or(end)].trim_end()
+    let spaces = line.char_indices().take(LENGTH + 1).filter(|(_, c)| c.is_whitespace());
+    line[..spaces.last().map_or(end, |(space, _)| space)].trim_end()
 }
 
 /// Generate up to `tokens` tokens from a prompt, and pass the text to `show` as it comes, the

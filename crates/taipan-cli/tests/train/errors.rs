@@ -52,7 +52,7 @@ fn what_is_not_there_or_is_no_text_fails() {
         (&["no-such-file"][..], "no-such-file: no such file"),
         (&["empty"], "empty: "),
         (&["tiny"], "expected 257 or more for a block of 256"),
-        (&["text", "broken"], "broken: not valid UTF-8: the byte at offset 10 is 0xff"),
+        (&["text", "broken", "--strict"], "broken: not valid UTF-8: byte at offset 10"),
         (&["text", "--tokenizer", "tokenizer.json"], "tokenizer.json: "),
         (&["text", "--config", "no.toml"], "--config: no.toml: No such file"),
         (&["text", "--from", "nowhere"], "nowhere/config.json: No such file"),

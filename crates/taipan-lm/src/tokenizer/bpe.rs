@@ -277,7 +277,7 @@ mod tests {
         let letters: String = (0..5000).map(|_| letter()).collect();
         let stories: String = crate::data::stories().take(40).collect();
         for text in [letters, stories, "aaaaaaa aaaaaa aaaaa".repeat(4)] {
-            let count = if text.len() < 1000 { 5 } else { 300 };
+            let count = if text.len() < 1000 { 5 } else { 150 };
             let alphabet = byte_level::alphabet();
             let shown =
                 |token: &Vec<u8>| token.iter().map(|byte| alphabet[*byte as usize]).collect();

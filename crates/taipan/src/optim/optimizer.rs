@@ -161,7 +161,7 @@ impl<O: Options> Optimizer<O> {
     ///
     /// let mut model = Linear::new(2, 3, &mut Initializer::new(1, DType::F32, &Device::Cpu))?;
     /// let groups = [("*bias", Group::without_decay())];
-    /// let mut adamw = Optimizer::for_module(AdamWOptions::default(), &model, &groups)?;
+    /// let mut adamw = AdamW::for_module(AdamWOptions::default(), &model, &groups)?;
     /// let y = model.forward(&Tensor::ones(&[1, 2], DType::F32, &Device::Cpu)?)?;
     /// adamw.step_module(0.01, &mut model, &y.mean()?.backward()?)?;
     /// # Ok::<(), taipan::Error>(())

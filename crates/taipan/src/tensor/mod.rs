@@ -50,7 +50,7 @@ use crate::spec::Spec;
 /// let w = Tensor::new(&[2f32, 0.0, 1.0], &[3], &Device::Cpu)?;
 /// let y = (&x * &w + &x)?;
 /// assert_eq!(y.read_blocking::<f32>()?, [3.0, 2.0, 6.0]);
-/// let z = (2.0 - (-&x)? / 2.0)?;
+/// let z = (2.0 - ((-&x)? / 2.0)?)?;
 /// assert_eq!(z.read_blocking::<f32>()?, [2.5, 3.0, 3.5]);
 /// # Ok::<(), taipan::Error>(())
 /// ```

@@ -36,6 +36,19 @@ fn an_id_outside_the_table() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn indices_of_a_gather_and_a_scatter() -> Result<()> {
+    let Some(device) = &fresh().map(Device::Gpu) else { return Ok(()) };
+    let x = Tensor::ones(&[2, 3], DType::F32, device)?;
+    let (ids, index) = (u32s(&[0, 7], device)?, u32s(&[1, 3, 0, 2], device)?.reshape(&[2, 2])?);
+    let source = Tensor::ones(&[2, 2], DType::F32, device)?;
+    expect(x.gather(1, &index)?.read_blocking(), "gather", "index", 3, 3);
+    expect(x.scatter_add(1, &index, &source)?.read_blocking(), "scatter_add", "index", 3, 3);
+    expect(x.index_select(1, &ids)?.read_blocking(), "index_select", "id", 7, 3);
+    expect(ids.one_hot(3, DType::F32)?.read_blocking(), "scatter_add", "index", 7, 3);
+    Ok(())
+}
+
 /// Of several errors, the greatest index of an op is reported; earlier reads are not affected.
 #[test]
 fn several_index_errors_are_one_error() -> Result<()> {
