@@ -109,10 +109,9 @@ fn large_angles() -> Result<()> {
             .tracked();
             let stored = array(&x);
             type Math = fn(f64) -> f64;
-            let functions: [(fn(&Tensor) -> Result<Tensor>, Math, Math); 2] =
-                [(Tensor::sin, f64::sin, f64::cos), (Tensor::cos, f64::cos, |x| -x.sin())];
-            for (call, math, derivative) in functions {
-                let y = call(&x)?;
+            let functions: [(Tensor, Math, Math); 2] =
+                [(x.sin()?, f64::sin, f64::cos), (x.cos()?, f64::cos, |x| -x.sin())];
+            for (y, math, derivative) in functions {
                 let dx = y.sum()?.backward()?;
                 let tolerance = tolerance(dtype);
                 for (found, math, within) in [
