@@ -2,7 +2,7 @@
 //! for few rows.
 
 #[cfg(test)]
-mod tile_times;
+mod tiles;
 mod variant;
 
 #[cfg(test)]
