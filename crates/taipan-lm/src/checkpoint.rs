@@ -22,12 +22,13 @@ use crate::atomic::{Temporary, remove_directory, remove_unfinished, write_file};
 use crate::checksum::{CHANGED, Checksum, verify_files};
 use crate::error::ensure;
 use crate::filesystem as fs;
-use crate::pretrained::{Contents, FILES, contents};
+use crate::pretrained::{Contents, MODEL_FILES, contents};
 use crate::safetensors::Stored;
 use crate::{Error, Mamba, Recipe, Result, Tokenizer};
 
 pub(crate) const OPTIMIZER: &str = "trainer.safetensors";
 const TRAINER_JSON: &str = "trainer.json";
+const PREFIX: &str = "checkpoint-";
 const FORMAT: u32 = 2;
 
 /// How well a model predicts held-out text.
@@ -183,10 +184,7 @@ pub fn checkpoints(run: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(run).map_err(Error::io(run))? {
         let path = entry.map_err(Error::io(run))?.path();
-        let number = path.file_name().and_then(|name| name.to_str()?.strip_prefix("checkpoint-"));
-        if let Some(Ok(step)) = number.map(str::parse::<u64>)
-            && path.file_name() == Some(name(step).as_ref())
-        {
+        if let Some(step) = path.file_name().and_then(|name| checkpoint_step(name.to_str()?)) {
             found.push((step, path));
         }
     }
@@ -211,7 +209,23 @@ fn best(evaluations: &[(PathBuf, Option<Evaluation>)]) -> Option<(PathBuf, Evalu
 
 /// The name of the checkpoint of a step.
 pub(crate) fn name(step: u64) -> String {
-    format!("checkpoint-{step}")
+    format!("{PREFIX}{step}")
+}
+
+/// The step of the checkpoint with this name, if it is the name of one.
+///
+/// ```
+/// assert_eq!(taipan_lm::checkpoint_step("checkpoint-20"), Some(20));
+/// assert_eq!(taipan_lm::checkpoint_step("checkpoint-020"), None);
+/// ```
+pub fn checkpoint_step(name: &str) -> Option<u64> {
+    let step = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name == self::name(step)).then_some(step)
+}
+
+/// Whether a file of this name belongs to a checkpoint.
+pub fn is_checkpoint_file(name: &str) -> bool {
+    MODEL_FILES.contains(&name) || [TRAINER_JSON, OPTIMIZER].contains(&name)
 }
 
 /// Remove all checkpoints but the last `keep` and the best. Those that cannot be read stay, since
@@ -240,7 +254,7 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
 
 /// Remove the temporary files that a killed run left.
 pub(crate) fn remove_temporary(run: &Path) -> Result<()> {
-    remove_unfinished(run, |name| name.starts_with("checkpoint-") || FILES.contains(&name))?;
+    remove_unfinished(run, |name| name.starts_with(PREFIX) || MODEL_FILES.contains(&name))?;
     let checkpoints = checkpoints(run)?;
     checkpoints
         .iter()

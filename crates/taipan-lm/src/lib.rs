@@ -52,7 +52,10 @@ mod train;
 
 pub use atomic::{is_unfinished, remove_unfinished, write_file};
 pub use batch::{Batch, IGNORE};
-pub use checkpoint::{CheckpointInfo, Evaluation, best_checkpoint, checkpoints, verify_checkpoint};
+pub use checkpoint::{
+    CheckpointInfo, Evaluation, best_checkpoint, checkpoint_step, checkpoints, is_checkpoint_file,
+    verify_checkpoint,
+};
 pub use checksum::checksum;
 pub use config::{Config, Initialization, Layout, TensorSpec, TimeStepInit};
 pub use error::{Error, InvalidValue, Result};
@@ -65,6 +68,7 @@ pub use memory::Memory;
 pub use model::{Activations, Mamba, Parameter, Role, State};
 pub use model_files::ModelFiles;
 pub use preset::Preset;
+pub use pretrained::MODEL_FILES;
 pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 pub use train::{SaveReport, StepReport, Trainer};

@@ -118,11 +118,11 @@ impl Contents<'_> {
     }
 }
 
-/// The files of a model.
-pub(crate) const FILES: [&str; 5] =
+/// The files that [`Mamba::save_pretrained`] writes.
+pub const MODEL_FILES: [&str; 5] =
     ["config.json", "generation_config.json", "tokenizer_config.json", TOKENIZER, MODEL];
 
-/// [`FILES`], each with its contents.
+/// [`MODEL_FILES`], each with its contents.
 pub(crate) fn contents<'a>(
     model: &'a Mamba,
     tokenizer: &Tokenizer,
@@ -154,7 +154,7 @@ pub(crate) fn contents<'a>(
     ];
     let texts = texts.into_iter().map(Contents::Text);
     let all = texts.chain([Contents::Tensors(stored(model))]);
-    Ok(FILES.into_iter().zip(all))
+    Ok(MODEL_FILES.into_iter().zip(all))
 }
 
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one

@@ -1,10 +1,11 @@
 //! The file format [`taipan::safetensors`], in this crate's file system.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use taipan::safetensors;
-pub use taipan::safetensors::{Safetensors, Stored, View};
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use taipan::safetensors::write_values;
+pub(crate) use taipan::safetensors::write_with;
+pub use taipan::safetensors::{Safetensors, Stored, View, write};
 
 use crate::{Error, Result};
 
@@ -36,27 +37,4 @@ pub(crate) fn map(path: &Path) -> Result<Map> {
     // crate replaces files, never writes into them; that others do the same is what every
     // reader of mapped files relies on.
     unsafe { memmap2::Mmap::map(&file) }.map_err(Error::io(path))
-}
-
-/// [`taipan::safetensors::write`], with errors of this crate.
-pub async fn write(tensors: &[Stored<'_>], out: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    safetensors::write(tensors, out).await
-}
-
-/// [`taipan::safetensors::write_with`], with errors of this crate.
-pub(crate) async fn write_with(
-    metadata: &BTreeMap<&str, String>,
-    tensors: &[Stored<'_>],
-    out: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    safetensors::write_with(metadata, tensors, out).await
-}
-
-/// [`taipan::safetensors::write_values`], with errors of this crate.
-#[cfg(not(target_family = "wasm"))]
-pub(crate) async fn write_values(
-    tensor: &taipan::Tensor,
-    out: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<()> {
-    safetensors::write_values(tensor, out).await
 }

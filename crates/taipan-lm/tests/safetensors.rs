@@ -8,7 +8,7 @@ fn bytes_of(tensors: &[Stored<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let written = pollster::block_on(write(tensors, |part| {
         bytes.extend_from_slice(part);
-        Ok(())
+        Ok::<_, taipan_lm::Error>(())
     }));
     written.unwrap();
     bytes
@@ -166,7 +166,7 @@ fn parts_that_do_not_make_the_tensor_are_refused() {
     let (a, b) = (tensor(&[1f32], &[1]), tensor(&[1f64], &[1]));
     for parts in [vec![&a], vec![&a, &b]] {
         let stored = [Stored { name: "w".into(), shape: vec![2], tensors: parts }];
-        let result = pollster::block_on(write(&stored, |_| Ok(())));
+        let result = pollster::block_on(write(&stored, |_| Ok::<_, taipan_lm::Error>(())));
         assert!(result.unwrap_err().to_string().starts_with("w: tensors [([1], "));
     }
 }

@@ -130,7 +130,7 @@ fn name(model: &Model) -> String {
     let of = |path: &std::path::Path| path.file_name().map(|n| n.to_string_lossy().into_owned());
     let name = of(&path).unwrap_or_else(|| "model".into());
     match path.parent().and_then(of) {
-        Some(run) if name.starts_with("checkpoint-") => format!("{run}/{name}"),
+        Some(run) if taipan_lm::checkpoint_step(&name).is_some() => format!("{run}/{name}"),
         _ => name,
     }
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use taipan_lm::{Error, is_unfinished};
+use taipan_lm::data::is_cache_file;
+use taipan_lm::{Error, MODEL_FILES, checkpoint_step, is_checkpoint_file, is_unfinished};
 
 use super::start::DATA;
 use super::{curve, lock, metrics, run, settings_file, tensorboard};
@@ -12,15 +13,6 @@ use crate::{Failure, usage};
 /// What a run writes to its directory, besides event files, data and checkpoints.
 const FILES: [&str; 6] =
     [metrics::FILE, metrics::TIMINGS, curve::FILE, run::WARNINGS, settings_file::FILE, lock::FILE];
-
-/// A model, in the directory of a run and in a checkpoint.
-const MODEL: [&str; 5] = [
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-];
 
 /// An error if there is anything but a run in a directory.
 pub fn check(out: &Path) -> Result<(), Failure> {
@@ -68,23 +60,17 @@ fn entries(out: &Path) -> Result<Vec<PathBuf>, Failure> {
 fn is_of_a_run(path: &Path) -> Result<bool, Failure> {
     let name = name(path);
     Ok(match is_file(path)? {
-        true => FILES.contains(&name) || MODEL.contains(&name) || tensorboard::is_events(name),
-        false => name == DATA || is_checkpoint(name),
+        true => {
+            FILES.contains(&name) || MODEL_FILES.contains(&name) || tensorboard::is_events(name)
+        }
+        false => name == DATA || checkpoint_step(name).is_some(),
     })
 }
 
 /// Whether a file in a directory of a run is the run's own.
 fn is_inside(directory: &str, file: &str) -> bool {
-    let is_data = file == "manifest.json"
-        || ["tokens", "documents", "lengths"].iter().any(|kind| {
-            [format!("train.{kind}"), format!("held_out.{kind}")].iter().any(|name| name == file)
-        });
-    let is_saved = MODEL.contains(&file) || ["trainer.json", "trainer.safetensors"].contains(&file);
-    is_unfinished(file) || (directory == DATA && is_data) || (is_checkpoint(directory) && is_saved)
-}
-
-fn is_checkpoint(name: &str) -> bool {
-    name.strip_prefix("checkpoint-").is_some_and(|step| step.parse::<u64>().is_ok())
+    let is_saved = checkpoint_step(directory).is_some() && is_checkpoint_file(file);
+    is_unfinished(file) || is_saved || (directory == DATA && is_cache_file(file))
 }
 
 /// Whether it is a file, or a link to whatever, but no directory.

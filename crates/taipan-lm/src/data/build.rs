@@ -5,7 +5,7 @@ use std::path::Path;
 #[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
 
-use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, width};
+use super::cache::{Counts, FILES, FORMAT, MANIFEST, Manifest, is_cache_file, width};
 use super::split::{Split, Subset};
 use super::{Dataset, Sources, Stage};
 use crate::atomic::{Draft, Temporary, remove_unfinished, write_file};
@@ -36,7 +36,7 @@ impl Dataset {
         if !fs::is_there(directory) {
             fs::create_dir(directory).map_err(Error::io(directory))?;
         }
-        remove_unfinished(directory, |name| FILES.contains(&name) || name == MANIFEST)?;
+        remove_unfinished(directory, is_cache_file)?;
         let mut writer = CacheWriter {
             tokenizer,
             train: SubsetWriter::create(directory, Subset::Train, tokenizer)?,

@@ -35,6 +35,11 @@ pub(super) const FILES: [&str; 5] = [
     "held_out.lengths",
 ];
 
+/// Whether a file of this name belongs to the token cache of a [`Dataset`](super::Dataset).
+pub fn is_cache_file(name: &str) -> bool {
+    name == MANIFEST || FILES.contains(&name)
+}
+
 /// What a cache holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -38,6 +38,7 @@ mod zstd;
 
 use std::path::Path;
 
+pub use cache::is_cache_file;
 pub use order::Order;
 pub use progress::{OnProgress, Progress, Stage};
 #[cfg(not(target_family = "wasm"))]

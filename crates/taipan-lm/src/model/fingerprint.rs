@@ -5,8 +5,8 @@ use taipan::{Int8, Tensor};
 use twox_hash::XxHash3_128;
 
 use super::Mamba;
-use crate::Result;
 use crate::safetensors::{Stored, write};
+use crate::{Error, Result};
 
 impl Mamba {
     /// A checksum of its configuration and weights, as 32 hexadecimal digits: that of the same
@@ -27,7 +27,7 @@ impl Mamba {
         let stored: Vec<Stored> = floats.chain(int8).collect();
         write(&stored, |bytes| {
             hasher.write(bytes);
-            Ok(())
+            Ok::<_, Error>(())
         })
         .await?;
         Ok(format!("{:032x}", hasher.finish_128()))

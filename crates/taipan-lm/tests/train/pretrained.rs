@@ -56,7 +56,7 @@ fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) {
     let mut bytes = Vec::new();
     pollster::block_on(write(&stored, |part| {
         bytes.extend_from_slice(part);
-        Ok(())
+        Ok::<_, taipan_lm::Error>(())
     }))
     .unwrap();
     fs::write(path, bytes).unwrap();
