@@ -14,10 +14,15 @@ use taipan_lm::{Config, Conversion, Layout, Mamba, ModelFiles, Preset, Tokenizer
 const SEQUENCES: [[u32; 12]; 2] =
     [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 5]];
 
+/// Says so if there is none.
 fn python() -> Option<PathBuf> {
     let python = std::env::var_os("TAIPAN_PYTHON").map_or("python3".into(), PathBuf::from);
     let check = Command::new(&python).args(["-c", "import torch, transformers"]).output();
-    check.is_ok_and(|output| output.status.success()).then_some(python)
+    let found = check.is_ok_and(|output| output.status.success()).then_some(python);
+    if found.is_none() {
+        eprintln!("skipped: no Python with torch and transformers; TAIPAN_PYTHON names another");
+    }
+    found
 }
 
 /// The logits by directory.
@@ -51,15 +56,10 @@ fn assert_close(found: &[f64], expected: &Value, what: &Path) {
     }
 }
 
-const SKIPPED: &str = "skipped: no Python with torch and transformers; TAIPAN_PYTHON names another";
-
 /// Texts of several lengths, padded to one, are continued as each of them alone.
 #[test]
 fn models_of_bytes_generate_in_batches_there() {
-    let Some(python) = python() else {
-        eprintln!("{SKIPPED}");
-        return;
-    };
+    let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     let config = Config { hidden_size: 24, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
     let mut model = Mamba::new(&config, DType::F32, 3, &Device::Cpu).unwrap();
@@ -83,10 +83,7 @@ fn models_of_bytes_generate_in_batches_there() {
 
 #[test]
 fn models_are_the_same_on_both_sides() {
-    let Some(python) = python() else {
-        eprintln!("{SKIPPED}");
-        return;
-    };
+    let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
 

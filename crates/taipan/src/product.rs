@@ -109,7 +109,7 @@ mod tests {
                     Side::Left => multiply(gradient, &dy, other),
                     Side::Right => multiply(gradient, other, &dy),
                 };
-                for (i, &slope) in grad.iter().enumerate() {
+                for (i, &derivative) in grad.iter().enumerate() {
                     let mut moved = operand.clone();
                     moved[i] += 1;
                     let loss = |operand: &[i64]| -> i64 {
@@ -119,7 +119,7 @@ mod tests {
                         };
                         y.iter().zip(&dy).map(|(y, dy)| y * dy).sum()
                     };
-                    assert_eq!(loss(&moved) - loss(operand), slope, "{product:?} {of:?} {i}");
+                    assert_eq!(loss(&moved) - loss(operand), derivative, "{product:?} {of:?} {i}");
                 }
             }
         }

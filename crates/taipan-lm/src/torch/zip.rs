@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const END: u32 = 0x0605_4b50;
-const END_LOCATOR_64: u32 = 0x0706_4b50;
-const END_64: u32 = 0x0606_4b50;
-const CENTRAL: u32 = 0x0201_4b50;
-const LOCAL: u32 = 0x0403_4b50;
+// The first bytes of records.
+const END: &[u8] = b"PK\x05\x06";
+const END_LOCATOR_64: &[u8] = b"PK\x06\x07";
+const END_64: &[u8] = b"PK\x06\x06";
+const CENTRAL: &[u8] = b"PK\x01\x02";
+const LOCAL: &[u8] = b"PK\x03\x04";
 
 /// Bytes of the record at the end, without its comment.
 const END_BYTES: usize = 22;
@@ -57,7 +58,7 @@ fn end_record(bytes: &[u8]) -> Option<usize> {
     let last = bytes.len().checked_sub(END_BYTES)?;
     let fits = |at: &usize| {
         let comment = u16_at(bytes, at + 20).map(usize::from);
-        u32_at(bytes, *at) == Some(END) && comment == Some(last - at)
+        begins(bytes, *at, END).is_some() && comment == Some(last - at)
     };
     (last.saturating_sub(0xffff)..=last).rev().find(fits)
 }
@@ -75,10 +76,10 @@ fn directory(bytes: &[u8], end: usize) -> Option<Directory> {
         false => (entries, size as usize, start as usize),
         true => {
             let locator = end.checked_sub(20)?;
-            let is_there = u32_at(bytes, locator)? == END_LOCATOR_64;
-            let end = is_there.then_some(size_at(bytes, locator + 8)?)?;
-            let is_there = u32_at(bytes, end)? == END_64;
-            let entries = is_there.then_some(size_at(bytes, end.checked_add(32)?)?)?;
+            begins(bytes, locator, END_LOCATOR_64)?;
+            let end = size_at(bytes, locator + 8)?;
+            begins(bytes, end, END_64)?;
+            let entries = size_at(bytes, end.checked_add(32)?)?;
             (entries, size_at(bytes, end.checked_add(40)?)?, size_at(bytes, end.checked_add(48)?)?)
         }
     };
@@ -101,7 +102,7 @@ struct Central<'a> {
 }
 
 fn central(bytes: &[u8], at: usize, limit: usize) -> Option<Central<'_>> {
-    (u32_at(bytes, at)? == CENTRAL).then_some(())?;
+    begins(bytes, at, CENTRAL)?;
     let length = |at| u16_at(bytes, at).map(usize::from);
     let name_at = at + 46;
     let extra_at = name_at + length(at + 28)?;
@@ -144,13 +145,18 @@ fn wide_numbers(mut extra: &[u8]) -> impl Iterator<Item = usize> {
 /// The bytes of an entry, behind its local header and before the directory.
 fn data(bytes: &[u8], header: &Central, limit: usize) -> Option<Range<usize>> {
     let at = header.local;
-    (u32_at(bytes, at)? == LOCAL).then_some(())?;
+    begins(bytes, at, LOCAL)?;
     let name = at + 30;
     let extra = name + usize::from(u16_at(bytes, at + 26)?);
     (bytes.get(name..extra)? == header.name).then_some(())?;
     let start = extra + usize::from(u16_at(bytes, at + 28)?);
     let end = start.checked_add(header.size)?;
     (end <= limit).then_some(start..end)
+}
+
+/// Whether a record with this signature begins there.
+fn begins(bytes: &[u8], at: usize, signature: &[u8]) -> Option<()> {
+    bytes.get(at..)?.starts_with(signature).then_some(())
 }
 
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

@@ -50,14 +50,14 @@ def gradients(f, inputs, dy):
 
 
 def activations():
-    """Value and slope on a grid."""
+    """Value and derivative on a grid."""
     grid = torch.linspace(-8, 8, 33)
     positive = torch.linspace(0.25, 8, 32)
     cases = []
     for name, f in (ACTIVATIONS | FUNCTIONS).items():
         x = positive if name in ("ln", "ln_1p", "sqrt") else grid
         y, (dx,) = gradients(f, [x], torch.ones_like(x))
-        cases.append({"name": name, "x": array(x), "y": array(y), "slope": array(dx)})
+        cases.append({"name": name, "x": array(x), "y": array(y), "derivative": array(dx)})
     return cases
 
 

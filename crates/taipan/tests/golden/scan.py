@@ -227,8 +227,8 @@ def check_phi1():
     (dy,) = torch.autograd.grad(y.sum(), x)
     terms = range(40)
     torch.testing.assert_close(y, sum(x**j / math.gamma(j + 2) for j in terms), rtol=1e-15, atol=0)
-    slope = sum(j * x ** (j - 1) / math.gamma(j + 2) for j in terms[1:])
-    torch.testing.assert_close(dy, slope, rtol=2e-15, atol=0)
+    derivative = sum(j * x ** (j - 1) / math.gamma(j + 2) for j in terms[1:])
+    torch.testing.assert_close(dy, derivative, rtol=2e-15, atol=0)
 
 
 def scan():

@@ -124,13 +124,9 @@ fn broadcast_to_repeats() {
 fn a_tensor_with_itself() {
     for &Operation(op, call, math) in &OPERATIONS {
         let inputs = [input_of(&[3, 4], Values::Either(0.5, 2.0))];
+        let twice = move |t: &[Tensor]| call(&t[0], &t[0]);
         let reference = move |i: &[Array]| i[0].map(|x| math(x, x));
-        check(&Case::new(
-            format!("{op} with itself"),
-            inputs,
-            move |t| call(&t[0], &t[0]),
-            reference,
-        ));
+        check(&Case::new(format!("{op} with itself"), inputs, twice, reference));
     }
 }
 

@@ -13,7 +13,7 @@ const NAN: f64 = f64::NAN;
 const FAR: [f64; 3] = [1e4, 1e30, INF];
 
 /// Value and derivative of a function of one number.
-fn value_and_slope(
+fn value_and_derivative(
     f: impl Fn(&Tensor) -> Result<Tensor>,
     x: f64,
     (dtype, device): (DType, &Device),
@@ -40,7 +40,7 @@ fn expect_at(
     x: f64,
     want: (f64, f64),
 ) -> Result<()> {
-    let got = value_and_slope(f, x, place)?;
+    let got = value_and_derivative(f, x, place)?;
     let same = |got: f64, want: f64| got == want || got.is_nan() && want.is_nan();
     let (dtype, device) = (place.0, place.1.name());
     assert!(
@@ -134,7 +134,7 @@ fn halves_reach_their_limits() -> Result<()> {
         for &activation in Activation::ALL {
             for x in [16384.0, INF] {
                 for (x, want) in [x, -x].into_iter().zip(limits(activation, x)) {
-                    let got = value_and_slope(|x| method(activation, x), x, (dtype, &device))?;
+                    let got = value_and_derivative(|x| method(activation, x), x, (dtype, &device))?;
                     assert_eq!(got, want, "{activation:?}({x}) on {} in {dtype}", device.name());
                 }
             }
@@ -209,7 +209,7 @@ fn every_silu_reaches_its_limits() -> Result<()> {
 
 /// A sum too large for an f16 is infinite, and the derivative there is that of a large number.
 #[test]
-fn a_sum_too_large_for_f16_has_its_slope() -> Result<()> {
+fn a_sum_too_large_for_f16_has_its_derivative() -> Result<()> {
     let activations = [Activation::Gelu, Activation::GeluErf, Activation::Silu, Activation::Relu];
     for (_, device) in places([DType::F16; 2]) {
         for (activation, sign) in activations.into_iter().flat_map(|a| [(a, 1.0), (a, -1.0)]) {

@@ -28,12 +28,17 @@ const SHAPES: [(&[usize], usize, usize); 10] = [
     (&[7, 30, 100], 1, 29),
 ];
 
+/// An index for `x`, and its shape.
+fn index_of(shape: &[usize], dim: usize, count: usize) -> (Vec<u32>, Vec<usize>) {
+    let mut of_index = shape.to_vec();
+    of_index[dim] = count;
+    (some(&of_index, shape[dim]), of_index)
+}
+
 #[test]
 fn gather() {
     for (shape, dim, count) in SHAPES {
-        let mut of_index = shape.to_vec();
-        of_index[dim] = count;
-        let own = some(&of_index, shape[dim]);
+        let (own, of_index) = index_of(shape, dim, count);
         let (ids, out) = (own.clone(), of_index.clone());
         check(&Case::new(
             format!("gather {shape:?} {dim} {count}"),
@@ -52,9 +57,7 @@ fn gather() {
 #[test]
 fn scatter_add() {
     for (shape, dim, count) in SHAPES {
-        let mut of_index = shape.to_vec();
-        of_index[dim] = count;
-        let own = some(&of_index, shape[dim]);
+        let (own, of_index) = index_of(shape, dim, count);
         let (ids, from) = (own.clone(), of_index.clone());
         let case = Case::new(
             format!("scatter_add {shape:?} {dim} {count}"),

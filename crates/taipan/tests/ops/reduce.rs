@@ -17,6 +17,12 @@ const REDUCTIONS: [Reduction; 4] = [
     Reduction("min_dims", Tensor::min_dims, naive::min),
 ];
 
+/// The same of what has a correction; the mathematics is a function of the variance.
+struct Spread(&'static str, fn(&Tensor, &[usize], usize) -> Result<Tensor>, fn(f64) -> f64);
+
+const SPREADS: [Spread; 2] =
+    [Spread("var", Tensor::var_dims, |var| var), Spread("std", Tensor::std_dims, f64::sqrt)];
+
 /// All subsets of the dimensions of a shape.
 fn subsets(rank: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..1usize << rank).map(move |bits| (0..rank).filter(|d| bits >> d & 1 == 1).collect())
@@ -35,6 +41,17 @@ fn case(reduction: &Reduction, shape: &[usize], dims: &[usize]) -> Case {
     let call = move |t: &[Tensor]| call(&t[0], &own);
     Case::new(name, [input_of(shape, values)], call, reference).cancelling(terms)
 }
+
+/// Shapes, and the dimensions that are reduced: at least two elements each.
+const LINES: [(&[usize], &[usize]); 7] = [
+    (&[5], &[0]),
+    (&[3, 4], &[1]),
+    (&[3, 4], &[0]),
+    (&[2, 3, 4], &[0, 2]),
+    (&[0, 3], &[1]),
+    (&[3, 1030], &[1]),
+    (&[1030, 3], &[0]),
+];
 
 #[test]
 fn every_subset_of_dimensions() {
@@ -251,53 +268,26 @@ fn variances() {
         let squares: Vec<f64> = x.iter().map(|x| (x - mean).powi(2)).collect();
         naive::sum(&squares) / (x.len() as f64 - correction)
     };
-    let cases: [(&[usize], &[usize]); 7] = [
-        (&[5], &[0]),
-        (&[3, 4], &[1]),
-        (&[3, 4], &[0]),
-        (&[2, 3, 4], &[0, 2]),
-        (&[0, 3], &[1]),
-        (&[3, 1030], &[1]),
-        (&[1030, 3], &[0]),
-    ];
-    for (shape, dims) in cases {
+    for (shape, dims) in LINES {
         let terms = dims.iter().map(|&d| shape[d]).product::<usize>();
         for correction in [0, 1] {
             let c = correction as f64;
-            check(
-                &Case::new(
-                    format!("var {shape:?} {dims:?} {correction}"),
+            for Spread(name, call, math) in SPREADS {
+                let case = Case::new(
+                    format!("{name} {shape:?} {dims:?} {correction}"),
                     [input(shape)],
-                    move |t| t[0].var_dims(dims, correction),
-                    move |i: &[Array]| naive::reduce(&i[0], dims, |x| var(x, c)),
-                )
-                .cancelling(terms),
-            );
-            check(
-                &Case::new(
-                    format!("std {shape:?} {dims:?} {correction}"),
-                    [input(shape)],
-                    move |t| t[0].std_dims(dims, correction),
-                    move |i: &[Array]| naive::reduce(&i[0], dims, |x| var(x, c).sqrt()),
-                )
-                .cancelling(terms),
-            );
+                    move |t| call(&t[0], dims, correction),
+                    move |i: &[Array]| naive::reduce(&i[0], dims, |x| math(var(x, c))),
+                );
+                check(&case.cancelling(terms));
+            }
         }
     }
 }
 
 #[test]
 fn log_of_summed_exponentials() -> Result<()> {
-    let cases: [(&[usize], &[usize]); 7] = [
-        (&[5], &[0]),
-        (&[1], &[0]),
-        (&[3, 4], &[1]),
-        (&[3, 4], &[0]),
-        (&[2, 3, 4], &[0, 2]),
-        (&[0, 3], &[1]),
-        (&[3, 1030], &[1]),
-    ];
-    for (shape, dims) in cases {
+    for (shape, dims) in LINES.into_iter().chain([(&[1][..], &[0][..])]) {
         let math = |x: &[f64]| naive::sum(&x.iter().map(|x| x.exp()).collect::<Vec<_>>()).ln();
         let case = Case::new(
             format!("logsumexp {shape:?} {dims:?}"),

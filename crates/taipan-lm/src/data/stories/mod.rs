@@ -9,7 +9,7 @@ mod words;
 
 use super::Sources;
 use crate::random::{Draws, Key};
-use plots::{PLOTS, Plot};
+use plots::{INTRODUCTION, PLOTS, Plot};
 use words::{CHARACTERS, GIFTS, HELPERS, LOOKS, MOODS, PLACES, THINGS, Table};
 
 /// Bytes of [`Sources::stories`], at least.
@@ -68,9 +68,9 @@ impl Story {
         let mut text = String::new();
         self.add_one_of(plot.titles, &mut text);
         text.push_str("\n\n");
-        for (i, beat) in plot.beats.iter().enumerate() {
+        for (i, beat) in [INTRODUCTION].iter().chain(plot.beats).enumerate() {
             self.add_one_of(beat, &mut text);
-            let is_last = i + 1 == plot.beats.len();
+            let is_last = i == plot.beats.len();
             text.push(if is_last || BREAKS.contains(&i) { '\n' } else { ' ' });
         }
         text
@@ -179,7 +179,8 @@ mod tests {
         for plot in PLOTS {
             let mut story = Story::new(Key::new(0));
             story.bind(plot);
-            let templates = plot.titles.iter().chain(plot.beats.iter().copied().flatten());
+            let templates =
+                plot.titles.iter().chain(INTRODUCTION).chain(plot.beats.iter().copied().flatten());
             let values = [plot.themes, &GIFTS].into_iter().flat_map(|table| table.rows);
             for template in templates.chain(values.copied().flatten()) {
                 let opened = template.matches(['{', '[']).count();

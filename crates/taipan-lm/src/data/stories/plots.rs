@@ -10,6 +10,7 @@ pub(super) struct Plot {
     pub themes: &'static Table,
     /// Who has the first row.
     pub first: usize,
+    /// What happens after the [`INTRODUCTION`].
     pub beats: &'static [&'static [&'static str]],
 }
 
@@ -30,7 +31,6 @@ const LOST: Plot = Plot {
     themes: &THINGS,
     first: 0,
     beats: &[
-        INTRODUCTION,
         &[
             "One morning {his} {l} {t} was gone.",
             "{n} had {a l} {t}, and {she} [loved it more than {his} supper|never lent it to \
@@ -83,7 +83,6 @@ const TRADE: Plot = Plot {
     themes: &THINGS,
     first: 9,
     beats: &[
-        INTRODUCTION,
         &[
             "All that {she} owned was {a l} {t}. But what {n} needed was {a t4}.",
             "One day {n} needed {a t4}. {^she} had no money, only {a l} {t}.",
@@ -134,7 +133,6 @@ const CONTEST: Plot = Plot {
     themes: &CONTESTS,
     first: 4,
     beats: &[
-        INTRODUCTION,
         &[
             "\"Nobody can {skill} like me,\" said {n} one day. \"Except me,\" said {n2} the {k2}.",
             "One evening {n} and {n2} the {k2} could not agree which of them could {skill}.",
@@ -179,7 +177,6 @@ const TROUBLE: Plot = Plot {
     themes: &TROUBLES,
     first: 13,
     beats: &[
-        INTRODUCTION,
         &[
             "One morning {missing} was gone. {effect}",
             "Nobody noticed at first that {missing} was missing. Then they did. {effect}",
@@ -224,7 +221,6 @@ const QUESTION: Plot = Plot {
     themes: &QUESTIONS,
     first: 7,
     beats: &[
-        INTRODUCTION,
         &[
             "One day {n} began to wonder {question}, and could not stop.",
             "\"I should like to know {question},\" said {n} at breakfast. The egg did not answer.",
@@ -266,7 +262,6 @@ const GUEST: Plot = Plot {
     themes: &GUESTS,
     first: 16,
     beats: &[
-        INTRODUCTION,
         &[
             "One night there was a storm that [took the hats off the chimneys|moved {p} a little \
              to the left]. Then somebody knocked.",
@@ -311,7 +306,6 @@ const RUMOUR: Plot = Plot {
     themes: &RUMOURS,
     first: 2,
     beats: &[
-        INTRODUCTION,
         &[
             "One [grey|windy|quiet] morning, at {p}, {n} saw {seen}.",
             "On the way to {shop} {n} looked back once, and there, at {p}, was {seen}.",

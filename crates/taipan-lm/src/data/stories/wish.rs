@@ -1,6 +1,6 @@
 //! Stories of a wish that comes true, of a gift and of its rule, which is kept or broken.
 
-use super::plots::{INTRODUCTION, Plot};
+use super::plots::Plot;
 use super::words::*;
 
 pub(super) const KEPT: Plot = Plot { titles: TITLES, themes: &WISHES, first: 0, beats: KEPT_BEATS };
@@ -53,7 +53,6 @@ const PRICE: &[&str] = &[
 ];
 
 const KEPT_BEATS: &[&[&str]] = &[
-    INTRODUCTION,
     WISH,
     ATTEMPT,
     MEETING,
@@ -78,7 +77,6 @@ const KEPT_BEATS: &[&[&str]] = &[
 ];
 
 const BROKEN_BEATS: &[&[&str]] = &[
-    INTRODUCTION,
     WISH,
     ATTEMPT,
     MEETING,

@@ -3,14 +3,6 @@
 @group(0) @binding(1) var<storage, read> b: array<Elem>;
 @group(0) @binding(2) var<storage, read_write> y: array<Elem>;
 
-const ADD = 0u;
-const SUB = 1u;
-const MUL = 2u;
-const DIV = 3u;
-const MAXIMUM = 4u;
-const MINIMUM = 5u;
-const SHARE = 6u;
-
 // The bits of a NaN if one of both is, else 0: compilers may assume that there is none.
 fn nan_of(a: f32, b: f32) -> u32 {
     const INFINITY = 0x7f800000u;

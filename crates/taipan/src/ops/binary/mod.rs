@@ -73,6 +73,19 @@ pub(crate) enum Binary {
     Share,
 }
 
+impl Binary {
+    /// The names of the variants in WGSL.
+    const HEADER: [(&str, u32); 7] = [
+        ("ADD", Binary::Add as u32),
+        ("SUB", Binary::Sub as u32),
+        ("MUL", Binary::Mul as u32),
+        ("DIV", Binary::Div as u32),
+        ("MAXIMUM", Binary::Maximum as u32),
+        ("MINIMUM", Binary::Minimum as u32),
+        ("SHARE", Binary::Share as u32),
+    ];
+}
+
 impl Op for Binary {
     fn saves(&self, slot: Slot, needs: &[bool]) -> bool {
         match (self, slot) {
@@ -153,8 +166,8 @@ impl Kernel for Binary {
 }
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
-    let source = include_str!("arithmetic.wgsl");
-    broadcast::program(source, &[("Elem", elem)], &[("OP", op as u32)], flat)
+    let consts = [&[("OP", op as u32)], &Binary::HEADER[..]].concat();
+    broadcast::program(include_str!("arithmetic.wgsl"), &[("Elem", elem)], &consts, flat)
 }
 
 /// With an operand that is repeated.

@@ -3,13 +3,6 @@
 @group(0) @binding(1) var<storage, read> b: array<Elem>;
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;
 
-const EQ = 0u;
-const NE = 1u;
-const LT = 2u;
-const LE = 3u;
-const GT = 4u;
-const GE = 5u;
-
 // Tested by its bits, because compilers may assume that there is none.
 fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;

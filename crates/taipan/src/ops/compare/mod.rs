@@ -62,6 +62,16 @@ comparisons! {
 }
 
 impl Compare {
+    /// The names of the variants in WGSL.
+    const HEADER: [(&str, u32); 6] = [
+        ("EQ", Compare::Eq as u32),
+        ("NE", Compare::Ne as u32),
+        ("LT", Compare::Lt as u32),
+        ("LE", Compare::Le as u32),
+        ("GT", Compare::Gt as u32),
+        ("GE", Compare::Ge as u32),
+    ];
+
     fn run(self, a: &Tensor, b: Operand) -> Result<Tensor> {
         run_one(&self, &[a, &b.beside(a)?])
     }
@@ -113,7 +123,8 @@ impl Kernel for Compare {
 }
 
 fn program(op: Compare, elem: DType, flat: bool) -> Program {
-    let consts = [("OP", op as u32), ("IS_FLOAT", elem.is_float() as u32)];
+    let own = [("OP", op as u32), ("IS_FLOAT", elem.is_float() as u32)];
+    let consts = [&own[..], &Compare::HEADER].concat();
     broadcast::program(include_str!("compare.wgsl"), &[("Elem", elem)], &consts, flat)
 }
 

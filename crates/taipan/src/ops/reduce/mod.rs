@@ -11,70 +11,63 @@ use crate::reduction::{Fold, Reduction};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
-/// Reductions. The dimensions that are reduced disappear from the shape; the forms with `keepdim`
-/// keep them, with size 1, so that the result broadcasts with the input.
-impl Tensor {
+/// A reduction of all elements, over some dimensions, and over some that are kept.
+macro_rules! reductions {
+    ($(
+        $fold:ident:
+        $(#[$all_doc:meta])* $all:ident,
+        $(#[$dims_doc:meta])* $dims:ident,
+        $keepdim:ident;
+    )*) => {
+        /// Reductions. The dimensions that are reduced disappear from the shape; the forms with
+        /// `keepdim` keep them, with size 1, so that the result broadcasts with the input.
+        impl Tensor {
+            $(
+                $(#[$all_doc])*
+                pub fn $all(&self) -> Result<Tensor> {
+                    self.$dims(&self.all_dims())
+                }
+
+                $(#[$dims_doc])*
+                pub fn $dims(&self, dims: &[usize]) -> Result<Tensor> {
+                    reduce_dims(self, dims, Fold::$fold)
+                }
+
+                #[doc = concat!("[`", stringify!($dims), "`](Tensor::", stringify!($dims),
+                    ") that keeps the dimensions.")]
+                pub fn $keepdim(&self, dims: &[usize]) -> Result<Tensor> {
+                    self.$dims(dims)?.reshape(&self.shape_keeping(dims))
+                }
+            )*
+        }
+    };
+}
+
+reductions! {
+    Sum:
     /// The sum of all elements, as a tensor of shape `[]`.
-    pub fn sum(&self) -> Result<Tensor> {
-        self.sum_dims(&self.all_dims())
-    }
-
+    sum,
     /// Sums over the given dimensions.
-    pub fn sum_dims(&self, dims: &[usize]) -> Result<Tensor> {
-        reduce_dims(self, dims, Fold::Sum)
-    }
-
-    /// [`sum_dims`](Tensor::sum_dims) that keeps the dimensions.
-    pub fn sum_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
-        self.sum_dims(dims)?.reshape(&self.shape_keeping(dims))
-    }
-
+    sum_dims, sum_keepdim;
+    Mean:
     /// The mean of all elements, as a tensor of shape `[]`; NaN if there are none.
-    pub fn mean(&self) -> Result<Tensor> {
-        self.mean_dims(&self.all_dims())
-    }
-
+    mean,
     /// Means over the given dimensions.
-    pub fn mean_dims(&self, dims: &[usize]) -> Result<Tensor> {
-        reduce_dims(self, dims, Fold::Mean)
-    }
-
-    /// [`mean_dims`](Tensor::mean_dims) that keeps the dimensions.
-    pub fn mean_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
-        self.mean_dims(dims)?.reshape(&self.shape_keeping(dims))
-    }
-
+    mean_dims, mean_keepdim;
+    Max:
     /// The largest element, as a tensor of shape `[]`.
-    pub fn max(&self) -> Result<Tensor> {
-        self.max_dims(&self.all_dims())
-    }
-
+    max,
     /// Maxima over the given dimensions, whose sizes must not be 0; NaN where there is one.
     /// Elements that share the maximum share its gradient equally.
-    pub fn max_dims(&self, dims: &[usize]) -> Result<Tensor> {
-        reduce_dims(self, dims, Fold::Max)
-    }
-
-    /// [`max_dims`](Tensor::max_dims) that keeps the dimensions.
-    pub fn max_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
-        self.max_dims(dims)?.reshape(&self.shape_keeping(dims))
-    }
-
+    max_dims, max_keepdim;
+    Min:
     /// The smallest element, as a tensor of shape `[]`.
-    pub fn min(&self) -> Result<Tensor> {
-        self.min_dims(&self.all_dims())
-    }
-
+    min,
     /// Minima over the given dimensions, as [`max_dims`](Tensor::max_dims).
-    pub fn min_dims(&self, dims: &[usize]) -> Result<Tensor> {
-        reduce_dims(self, dims, Fold::Min)
-    }
+    min_dims, min_keepdim;
+}
 
-    /// [`min_dims`](Tensor::min_dims) that keeps the dimensions.
-    pub fn min_keepdim(&self, dims: &[usize]) -> Result<Tensor> {
-        self.min_dims(dims)?.reshape(&self.shape_keeping(dims))
-    }
-
+impl Tensor {
     /// The index of the first largest element along `dim`, as `u32`; a NaN counts as largest.
     pub fn argmax(&self, dim: usize) -> Result<Tensor> {
         const OP: &str = "argmax";
