@@ -36,24 +36,32 @@ def learning_rate(step):
     return MIN + (PEAK - MIN) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in [[3, 4], [5], []]]
+# The factor of the learning rate, and the weight decay, of each parameter.
 groups = [(1.0, 0.1), (1.0, 0.0), (0.5, 0.01)]
-optimizer = torch.optim.AdamW(
-    [{"params": [p], "weight_decay": decay} for p, (_, decay) in zip(parameters, groups)]
-)
-start = [array(p) for p in parameters]
-steps = []
-for step in range(STEPS):
+
+
+def advance(optimizer, parameters, step, scale):
+    """One step on random gradients of this scale: their norm, and what is recorded of it."""
     for p in parameters:
-        p.grad = 10 ** (step % 5 - 3) * torch.randn(p.shape)
+        p.grad = scale * torch.randn(p.shape)
     grads = [array(p.grad) for p in parameters]
     lr = learning_rate(step)
     for group, (lr_scale, _) in zip(optimizer.param_groups, groups):
         group["lr"] = lr * lr_scale
     norm = torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
     optimizer.step()
-    after = [array(p) for p in parameters]
-    steps.append({"lr": lr, "grads": grads, "norm": norm.item(), "parameters": after})
+    return norm.item(), {"lr": lr, "grads": grads, "parameters": [array(p) for p in parameters]}
+
+
+parameters = [torch.nn.Parameter(torch.randn(shape)) for shape in [[3, 4], [5], []]]
+optimizer = torch.optim.AdamW(
+    [{"params": [p], "weight_decay": decay} for p, (_, decay) in zip(parameters, groups)]
+)
+start = [array(p) for p in parameters]
+steps = []
+for step in range(STEPS):
+    norm, record = advance(optimizer, parameters, step, 10 ** (step % 5 - 3))
+    steps.append({**record, "norm": norm})
 
 case = {
     "schedule": {"peak": PEAK, "min": MIN, "warmup": WARMUP, "total": STEPS},
@@ -71,15 +79,6 @@ for nesterov in [False, True]:
     optimizer = torch.optim.SGD(settings, momentum=0.9, nesterov=nesterov)
     case = {"nesterov": nesterov, "parameters": [array(p) for p in parameters], "steps": []}
     for step in range(8):
-        for p in parameters:
-            p.grad = 10 ** (step % 3 - 1) * torch.randn(p.shape)
-        grads = [array(p.grad) for p in parameters]
-        lr = learning_rate(step)
-        for group, (lr_scale, _) in zip(optimizer.param_groups, groups):
-            group["lr"] = lr * lr_scale
-        torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM)
-        optimizer.step()
-        after = [array(p) for p in parameters]
-        case["steps"].append({"lr": lr, "grads": grads, "parameters": after})
+        case["steps"].append(advance(optimizer, parameters, step, 10 ** (step % 3 - 1))[1])
     sgd.append(case)
 (HERE / "sgd.json").write_text(json.dumps(sgd, separators=(",", ":")) + "\n")

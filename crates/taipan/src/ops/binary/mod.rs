@@ -74,16 +74,8 @@ pub(crate) enum Binary {
 }
 
 impl Binary {
-    /// The names of the variants in WGSL.
-    const HEADER: [(&str, u32); 7] = [
-        ("ADD", Binary::Add as u32),
-        ("SUB", Binary::Sub as u32),
-        ("MUL", Binary::Mul as u32),
-        ("DIV", Binary::Div as u32),
-        ("MAXIMUM", Binary::Maximum as u32),
-        ("MINIMUM", Binary::Minimum as u32),
-        ("SHARE", Binary::Share as u32),
-    ];
+    /// What WGSL calls the variants, in their order.
+    const NAMES: [&str; 7] = ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SHARE"];
 }
 
 impl Op for Binary {
@@ -166,7 +158,7 @@ impl Kernel for Binary {
 }
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
-    let consts = [&[("OP", op as u32)], &Binary::HEADER[..]].concat();
+    let consts: Vec<_> = Binary::NAMES.into_iter().zip(0..).chain([("OP", op as u32)]).collect();
     broadcast::program(include_str!("arithmetic.wgsl"), &[("Elem", elem)], &consts, flat)
 }
 

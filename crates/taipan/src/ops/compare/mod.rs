@@ -62,15 +62,8 @@ comparisons! {
 }
 
 impl Compare {
-    /// The names of the variants in WGSL.
-    const HEADER: [(&str, u32); 6] = [
-        ("EQ", Compare::Eq as u32),
-        ("NE", Compare::Ne as u32),
-        ("LT", Compare::Lt as u32),
-        ("LE", Compare::Le as u32),
-        ("GT", Compare::Gt as u32),
-        ("GE", Compare::Ge as u32),
-    ];
+    /// What WGSL calls the variants, in their order.
+    const NAMES: [&str; 6] = ["EQ", "NE", "LT", "LE", "GT", "GE"];
 
     fn run(self, a: &Tensor, b: Operand) -> Result<Tensor> {
         run_one(&self, &[a, &b.beside(a)?])
@@ -124,7 +117,7 @@ impl Kernel for Compare {
 
 fn program(op: Compare, elem: DType, flat: bool) -> Program {
     let own = [("OP", op as u32), ("IS_FLOAT", elem.is_float() as u32)];
-    let consts = [&own[..], &Compare::HEADER].concat();
+    let consts: Vec<_> = Compare::NAMES.into_iter().zip(0..).chain(own).collect();
     broadcast::program(include_str!("compare.wgsl"), &[("Elem", elem)], &consts, flat)
 }
 
