@@ -201,19 +201,25 @@ impl Trainer {
     /// Train on the next batches. A loss that is not finite is an error, except in f16, where a
     /// smaller loss scale may prevent it from now on.
     pub async fn step(&mut self) -> Result<StepReport> {
+        let report = self.step_at(self.recipe.schedule.lr(self.steps_done)).await?;
+        let StepReport { step, loss, loss_scale, .. } = report;
+        // With a loss scale below 1 it is not the gradients that are too large for f16.
+        let may_recover = self.model.dtype() == DType::F16 && loss_scale >= 1.0;
+        let (fine, step) = (loss.is_finite() || may_recover, format!("step {step}"));
+        ensure!(fine, step, "the loss is {loss}, expected a finite number");
+        Ok(report)
+    }
+
+    /// A [`step`](Trainer::step) with this learning rate instead of the schedule's, whatever the
+    /// loss: for a sweep of rates.
+    pub async fn step_at(&mut self, lr: f64) -> Result<StepReport> {
         let (loss, grads) = self.gradients(&self.batches()?)?;
-        let lr = self.recipe.schedule.lr(self.steps_done);
         self.adamw.step(lr, &mut trained(&mut self.model), &grads)?;
         self.steps_done += 1;
         self.evaluation = None;
 
         let loss = number(&loss).await?;
         let status = self.adamw.status().await?;
-        // With a loss scale below 1 it is not the gradients that are too large for f16.
-        let may_recover = self.model.dtype() == DType::F16 && status.loss_scale >= 1.0;
-        let step = format!("step {}", self.steps_done);
-        let fine = loss.is_finite() || may_recover;
-        ensure!(fine, step, "the loss is {loss}, expected a finite number");
         Ok(StepReport {
             step: self.steps_done,
             loss,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result, ensure};
-use crate::grad_mode;
+use crate::grad_mode::{self, GradMode};
 use crate::kernel::{Kernel, run, run_one, run_saving};
 use crate::nn::{Module, unmatched};
 use crate::ops::binary::Binary;
@@ -207,7 +207,7 @@ pub(crate) fn apply_one<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Tensor> {
 /// # Ok::<(), taipan::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
-    grad_mode::with(false, f)
+    grad_mode::with(GradMode::Disabled, f)
 }
 
 /// The gradients of the tracked leaves, as [`Tensor::backward`] returns them.

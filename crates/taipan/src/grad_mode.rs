@@ -2,23 +2,39 @@
 
 use std::cell::Cell;
 
+/// What operations are run for.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum GradMode {
+    /// Gradients: they are added to the graph.
+    Enabled,
+    /// Gradients, for which backward runs them again: they are not added to the graph.
+    Recomputed,
+    /// Their results alone.
+    Disabled,
+}
+
 thread_local! {
-    static ENABLED: Cell<bool> = const { Cell::new(true) };
+    static MODE: Cell<GradMode> = const { Cell::new(GradMode::Enabled) };
 }
 
-/// Whether grad mode is enabled.
+/// The mode of this thread.
+pub(crate) fn current() -> GradMode {
+    MODE.get()
+}
+
+/// Whether operations are added to the graph.
 pub(crate) fn is_enabled() -> bool {
-    ENABLED.get()
+    current() == GradMode::Enabled
 }
 
-/// Run `f` with grad mode enabled or disabled.
-pub(crate) fn with<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
+/// Run `f` in a mode.
+pub(crate) fn with<R>(mode: GradMode, f: impl FnOnce() -> R) -> R {
+    struct Restore(GradMode);
     impl Drop for Restore {
         fn drop(&mut self) {
-            ENABLED.set(self.0);
+            MODE.set(self.0);
         }
     }
-    let _restore = Restore(ENABLED.replace(enabled));
+    let _restore = Restore(MODE.replace(mode));
     f()
 }

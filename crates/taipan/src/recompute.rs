@@ -1,8 +1,8 @@
 //! Activation checkpointing: only the inputs of a section of the graph are saved for backward.
 
-use crate::autograd::{Exchange, add_node, backward_of, no_grad};
+use crate::autograd::{Exchange, add_node, backward_of};
 use crate::error::Result;
-use crate::grad_mode;
+use crate::grad_mode::{self, GradMode};
 use crate::tensor::Tensor;
 
 /// `f(inputs)` with activation checkpointing: only `inputs` are saved for backward, which runs `f`
@@ -27,12 +27,16 @@ where
 {
     let saved: Vec<Tensor> = inputs.iter().map(|input| input.detached()).collect();
     let needs: Vec<bool> = inputs.iter().map(|input| input.is_tracked()).collect();
-    let mut results = no_grad(|| f(&saved))?;
+    let mode = match grad_mode::current() {
+        GradMode::Disabled => GradMode::Disabled,
+        GradMode::Enabled | GradMode::Recomputed => GradMode::Recomputed,
+    };
+    let mut results = grad_mode::with(mode, || f(&saved))?;
     let backward = move |dys: &[Tensor], _: &mut Exchange| {
         let leaf =
             |(tensor, needed): (Tensor, bool)| if needed { tensor.tracked() } else { tensor };
         let leaves: Vec<Tensor> = saved.into_iter().zip(needs).map(leaf).collect();
-        let results = grad_mode::with(true, || f(&leaves))?;
+        let results = grad_mode::with(GradMode::Enabled, || f(&leaves))?;
         let mut grads = backward_of(results.into_iter().zip(dys.iter().cloned()))?;
         Ok(leaves.iter().map(|leaf| grads.take(leaf)).collect())
     };

@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use taipan::check::{array, devices};
 use taipan::nn::{
-    Embedding, Initializer, Linear, MambaBlock, MambaOptions, Matrix, Module, RmsNorm, RowBlock,
+    Dropout, Embedding, Initializer, LayerNorm, Linear, MambaBlock, MambaOptions, Matrix, Module,
+    RmsNorm, RowBlock,
 };
-use taipan::{Activation, DType, Device, Result, Tensor, concat, no_grad, safetensors};
+use taipan::{
+    Activation, DType, Device, Result, Tensor, concat, layer_norm, no_grad, recompute, safetensors,
+};
 
 struct Model {
     table: Embedding,
@@ -181,6 +184,84 @@ fn layers_of_wrong_tensors_are_refused() -> Result<()> {
         refused(Linear::from_blocks(Vec::new())),
         "linear layer: no blocks of rows, expected one or more"
     );
+    Ok(())
+}
+
+#[test]
+fn a_layer_norm_has_weight_and_bias() -> Result<()> {
+    for device in devices() {
+        let init = &mut Initializer::new(1, DType::F32, &device);
+        let mut norm = LayerNorm::new(5, init)?;
+        let random = |shape: &[usize], seed| Tensor::randn(shape, seed, DType::F32, &device);
+        let x = random(&[2, 3, 5], 1)?;
+        let (weight, bias) = (random(&[5], 2)?, random(&[5], 3)?);
+        norm.weight = weight.clone().tracked();
+        norm.bias = Some(bias.clone().tracked());
+        norm.eps = 0.1;
+        let y = norm.forward(&x)?;
+        assert_eq!(array(&y).data, array(&layer_norm(&x, &weight, Some(&bias), 0.1)?).data);
+        let grads = y.sum()?.backward()?;
+        assert_eq!(array(grads.named(&norm, "bias")?).data, [6.0; 5]);
+        assert!(grads.named(&norm, "weight").is_ok());
+        let names = |norm: &LayerNorm| norm.parameters().into_iter().map(|p| p.0).collect();
+        let all: [Vec<String>; 2] = [names(&norm), names(&LayerNorm::without_bias(5, init)?)];
+        assert_eq!(all, [vec!["weight", "bias"], vec!["weight"]]);
+    }
+    Ok(())
+}
+
+#[test]
+fn dropout_follows_from_layer_and_step() -> Result<()> {
+    let mut masks = Vec::new();
+    for device in devices() {
+        let init = &mut Initializer::new(1, DType::F32, &device);
+        let layers = [Dropout::new(0.25, init)?, Dropout::new(0.25, init)?];
+        assert_eq!(layers.num_parameters(), 0);
+        let x = Tensor::ones(&[4096], DType::F32, &device)?;
+        let mask = |layer: usize, step| Ok(array(&layers[layer].forward(&x, step)?).data);
+        let all: Vec<Vec<f64>> = [(0, 0), (0, 1), (0, 1 << 32), (1, 0)]
+            .into_iter()
+            .map(|(layer, step)| mask(layer, step))
+            .collect::<Result<_>>()?;
+        for (i, one) in all.iter().enumerate() {
+            let dropped = one.iter().filter(|y| **y == 0.0).count() as f64 / 4096.0;
+            assert!((dropped - 0.25).abs() < 0.03, "{dropped}");
+            for other in &all[..i] {
+                // Both drop an element with probability 1/16 if neither knows of the other.
+                let both = one.iter().zip(other).filter(|(a, b)| **a == 0.0 && **b == 0.0).count();
+                assert!((both as f64 / 4096.0 - 0.0625).abs() < 0.02, "{both}");
+            }
+        }
+        assert_eq!(mask(0, 1)?, all[1]);
+        let evaluated = no_grad(|| layers[0].forward(&x, 0))?;
+        assert_eq!(array(&evaluated).data, [1.0; 4096]);
+        masks.push(all);
+    }
+    assert!(masks.iter().all(|all| *all == masks[0]), "the same on every device");
+    let refused = Dropout::new(1.0, &mut Initializer::new(1, DType::F32, &Device::Cpu));
+    assert_eq!(refused.unwrap_err().to_string(), "dropout: p is 1, expected 0 ≤ p < 1");
+    Ok(())
+}
+
+/// The first pass of `recompute` adds nothing to the graph, but is training all the same.
+#[test]
+fn dropout_is_the_same_when_recomputed() -> Result<()> {
+    let dropout = Dropout::new(0.5, &mut Initializer::new(1, DType::F64, &Device::Cpu))?;
+    let x = Tensor::randn(&[100], 1, DType::F64, &Device::Cpu)?.tracked();
+    let block = move |x: &Tensor| dropout.forward(&x.exp()?, 7)?.mul(x);
+    let direct = block(&x)?;
+    let again = block.clone();
+    let nested = move |x: &[Tensor]| {
+        let again = again.clone();
+        recompute(&[&x[0]], move |x| Ok(vec![again(&x[0])?]))
+    };
+    let recomputed = recompute(&[&x], nested.clone())?.remove(0);
+    assert_eq!(array(&recomputed).data, array(&direct).data);
+    let grad = |y: &Tensor| Ok(array(y.sum()?.backward()?.of(&x)?).data);
+    assert_eq!(grad(&recomputed)?, grad(&direct)?);
+    let evaluated = no_grad(|| recompute(&[&x], nested))?.remove(0);
+    assert_eq!(array(&evaluated).data, array(&no_grad(|| block(&x))?).data);
+    assert_ne!(array(&evaluated).data, array(&direct).data);
     Ok(())
 }
 

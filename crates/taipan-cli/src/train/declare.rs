@@ -52,6 +52,10 @@ macro_rules! settings {
             #[arg(long, help_heading = "Output", conflicts_with = "resume")]
             #[serde(skip)]
             pub overwrite: bool,
+            /// Instead of training, sweep learning rates for some steps, and suggest one for --lr
+            #[arg(long, help_heading = "Training", conflicts_with_all = ["resume", "overwrite"])]
+            #[serde(skip)]
+            pub lr_find: bool,
             /// Read flags from a TOML file, as `d-model = 256`; the command line wins over it
             #[arg(long, value_name = "FILE.toml")]
             #[serde(skip)]

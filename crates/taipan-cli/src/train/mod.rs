@@ -5,8 +5,10 @@ mod corpus;
 mod curve;
 mod declare;
 mod lock;
+mod lr_find;
 mod metrics;
 mod overwrite;
+mod plot;
 mod progress;
 mod report;
 mod run;
@@ -30,7 +32,7 @@ use self::start::Existing;
 use crate::Failure;
 use crate::{machine, stop};
 
-/// Train a model, or resume its training. A run that a signal stopped ends the program with its
+/// Train a model, resume its training, or look for its learning rate. A run that a signal stopped ends the program with its
 /// exit code.
 pub fn train(flags: &Flags) -> Result<(), Failure> {
     stop::listen()?;
@@ -43,6 +45,9 @@ pub fn train(flags: &Flags) -> Result<(), Failure> {
             machine::AUTO => device.name().into(),
             name => name.into(),
         };
+        if flags.lr_find {
+            return lr_find::find(&settings, &device);
+        }
         let start = match (flags.resume, flags.overwrite) {
             (true, _) => start::resume(&settings, &device)?,
             (false, false) => start::begin(&settings, &device, Existing::Refuse)?,

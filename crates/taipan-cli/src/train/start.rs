@@ -41,7 +41,8 @@ pub fn begin(settings: &Settings, device: &Device, existing: Existing) -> Result
     let out = settings.out.as_path();
     // Before anything is written there, and again when nobody else can.
     check_free(out, existing)?;
-    let made = create_directories(out)?;
+    let made = missing_directories(out);
+    fs::create_dir_all(out).map_err(Error::io(out))?;
     let lock = Lock::take(out)?;
     check_free(out, existing)?;
     remove_temporary(out)?;
@@ -57,15 +58,20 @@ pub fn begin(settings: &Settings, device: &Device, existing: Existing) -> Result
         Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
         Err(error) if !is_new && !removed => Err(error),
         Err(error) => {
-            // Nothing remains of a run that could not begin; its error says more than one of these.
-            let _ = fs::remove_file(out.join(settings_file::FILE));
-            let _ = fs::remove_dir_all(out.join(DATA));
-            let _ = fs::remove_file(out.join(lock::FILE));
-            drop(lock);
-            made.iter().rev().for_each(|directory| drop(fs::remove_dir(directory)));
+            discard(out, lock, &made);
             Err(error)
         }
     }
+}
+
+/// Remove what [`begin`] has written, and the directories it made. Whatever stands in the way of
+/// it, a run that could not begin has an error that says more.
+pub fn discard(out: &Path, lock: Lock, made: &[PathBuf]) {
+    let _ = fs::remove_file(out.join(settings_file::FILE));
+    let _ = fs::remove_dir_all(out.join(DATA));
+    let _ = fs::remove_file(out.join(lock::FILE));
+    drop(lock);
+    made.iter().rev().for_each(|directory| drop(fs::remove_dir(directory)));
 }
 
 /// Resume from the last checkpoint; if the run was stopped before its first, start again.
@@ -222,13 +228,12 @@ fn check_free(out: &Path, existing: Existing) -> Result<(), Failure> {
     }
 }
 
-/// Create a directory and its parents; returns those that were missing, the outermost first.
-fn create_directories(out: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// A directory and its parents, as far as they do not exist, the outermost first.
+pub fn missing_directories(out: &Path) -> Vec<PathBuf> {
     let missing = out.ancestors().take_while(|path| *path != Path::new("") && !path.exists());
     let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
     missing.reverse();
-    fs::create_dir_all(out).map_err(Error::io(out))?;
-    Ok(missing)
+    missing
 }
 
 /// Remove the temporary files that a killed program left.

@@ -5,6 +5,7 @@ mod empty;
 mod errors;
 mod flags;
 mod harness;
+mod lr_find;
 mod output;
 mod resume;
 #[cfg(unix)]

@@ -6,7 +6,10 @@ use rayon::prelude::*;
 
 use crate::error::Result;
 #[cfg(not(target_family = "wasm"))]
-use crate::{grad_mode, profile};
+use crate::{
+    grad_mode::{self, GradMode},
+    profile,
+};
 
 /// The number of elements below which a second thread is not worth it.
 pub(crate) const GRAIN: usize = 1 << 14;
@@ -23,7 +26,7 @@ pub(crate) fn count() -> usize {
 /// callers: a `no_grad` or a profile of this one must not apply to them.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
-    grad_mode::with(true, || profile::paused(f))
+    grad_mode::with(GradMode::Enabled, || profile::paused(f))
 }
 
 #[cfg(target_family = "wasm")]

@@ -110,8 +110,13 @@ impl Initializer {
 
     fn typed(&mut self, shape: &[usize], init: Init, dtype: DType) -> Result<Tensor> {
         dtype.ensure_float("initializer", "the type of a parameter")?;
-        self.count += 1;
-        let seed = self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(self.count);
+        let seed = self.next_seed();
         Ok(init.values(shape, seed)?.cast(dtype)?.to(&self.device)?.tracked())
+    }
+
+    /// Another seed with every call.
+    pub(crate) fn next_seed(&mut self) -> u64 {
+        self.count += 1;
+        self.seed.wrapping_mul(0x9e37_79b9).wrapping_add(self.count)
     }
 }

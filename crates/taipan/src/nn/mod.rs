@@ -29,12 +29,14 @@
 //! # Ok::<(), taipan::Error>(())
 //! ```
 
+mod dropout;
 mod init;
 mod linear;
 mod mamba;
 mod module;
 mod norm;
 
+pub use self::dropout::Dropout;
 pub use self::init::{Init, Initializer};
 pub use self::linear::{Embedding, Linear, Matrix, RowBlock};
 pub use self::mamba::{
@@ -42,4 +44,4 @@ pub use self::mamba::{
 };
 pub(crate) use self::module::unmatched;
 pub use self::module::{Module, Visitor, matches, stored_name};
-pub use self::norm::RmsNorm;
+pub use self::norm::{LayerNorm, RmsNorm};

@@ -192,6 +192,7 @@ macro_rules! module {
     ($type:ident {
         $($field:ident $(as $name:literal)?),* $(,)? $(; $($other:ident),* $(,)?)?
     }) => {
+        #[allow(unused_variables)] // `visitor`, where there are no parameters
         impl $crate::nn::Module for $type {
             fn visit<'a>(&'a self, visitor: &mut $crate::nn::Visitor<'_, &'a $crate::Tensor>) {
                 let $type { $($field,)* $($($other: _,)*)? } = self;

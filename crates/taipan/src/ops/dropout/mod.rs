@@ -30,9 +30,14 @@ impl Tensor {
     /// # Ok::<(), taipan::Error>(())
     /// ```
     pub fn dropout(&self, p: f64, seed: u64) -> Result<Tensor> {
-        ensure!("dropout", (0.0..1.0).contains(&p), "p is {p}, expected 0 ≤ p < 1");
+        ensure_probability(p)?;
         apply_one(Dropout { p, key: [seed as u32, (seed >> 32) as u32] }, &[self])
     }
+}
+
+pub(crate) fn ensure_probability(p: f64) -> Result<()> {
+    ensure!("dropout", (0.0..1.0).contains(&p), "p is {p}, expected 0 ≤ p < 1");
+    Ok(())
 }
 
 #[derive(Clone, Copy)]
