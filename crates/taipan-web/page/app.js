@@ -1,5 +1,5 @@
 // The page: one session, four verbs, and what surrounds them.
-import { $, $$, announce, el, format, setText, themeChanged } from "./dom.js";
+import { $, $$, announce, drawNow, el, format, setText, themeChanged } from "./dom.js";
 import { estimate } from "./estimate.js";
 import { watchDevice, watchFaults, watchVisibility } from "./faults.js";
 import { feed } from "./feed.js";
@@ -54,7 +54,7 @@ async function open(source, name) {
 async function save(kind) {
   if (!session.model) return;
   try {
-    if (session.phase === "training") await session.pause();
+    if (session.stepping) await session.pause();
     const name = session.opened?.name ?? session.run?.name ?? "taipan";
     if (kind === "zip") return download(`${name}.zip`, await session.model.saveZip());
     for (const [file, bytes] of Object.entries(await session.model.save())) {
@@ -207,6 +207,8 @@ async function goOn(run) {
   }
 }
 
+// After the panels' own listeners: buttons, numbers and charts change together.
+session.addEventListener("phase", drawNow);
 session.addEventListener("stored", () => showRuns().catch((error) => session.fault(error)));
 
 async function start() {

@@ -28,15 +28,23 @@ export function setText(node, text) {
 
 /** Calls `draw` at most once per frame, however often the result is called. */
 export function perFrame(draw) {
-  let queued = false;
   return () => {
-    if (queued) return;
-    queued = true;
-    requestAnimationFrame(() => {
-      queued = false;
-      draw();
+    due.add(draw);
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      drawNow();
     });
   };
+}
+const due = new Set();
+let frame = 0;
+
+/** Draws what waits for a frame. A control that says "it is over" must not be ahead of the rest. */
+export function drawNow() {
+  for (const draw of due) {
+    due.delete(draw);
+    draw();
+  }
 }
 
 /** A colour of the theme as [r, g, b], whatever scheme is in force. */

@@ -81,7 +81,7 @@ export function look(session, settings) {
   $("#look-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     try {
-      if (session.phase === "training") {
+      if (session.stepping) {
         spent = -Infinity; // between the next two steps, whatever it takes
         return;
       }

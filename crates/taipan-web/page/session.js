@@ -7,8 +7,8 @@ import { SIZES } from "./settings.js";
 import { getRecord, isFull, putRecord, putText, removeRecord } from "./storage.js";
 
 /**
- * idle: nothing has run; preparing: a model is made or its programs compile; training; paused;
- * done: all steps are taken; failed: a fault has ended the run.
+ * idle: nothing has run; preparing: a model is made or its programs compile; training; pausing:
+ * the last step is being computed; paused; done: all steps are taken; failed: a fault has ended it.
  */
 export class Session extends EventTarget {
   phase = "idle";
@@ -53,8 +53,13 @@ export class Session extends EventTarget {
     this.emit("corpus", corpus);
   }
 
+  /** Are steps being computed? */
+  get stepping() {
+    return this.phase === "training" || this.phase === "pausing";
+  }
+
   get busy() {
-    return this.phase === "training" || this.phase === "preparing";
+    return this.stepping || this.phase === "preparing";
   }
 
   loadOptions() {
@@ -228,6 +233,9 @@ export class Session extends EventTarget {
       while (this.phase === "training" && this.#steps === steps) {
         if (!(await this.#advance())) return this.#finish();
       }
+      if (this.phase !== "pausing") return;
+      await this.#record();
+      if (this.phase === "pausing") this.setPhase("paused");
     });
   }
 
@@ -259,13 +267,10 @@ export class Session extends EventTarget {
     await this.#record();
   }
 
-  /** Stops after the step that is being computed, and waits for it. */
+  /** Stops after the step that is being computed, and waits for it and for its record. */
   async pause() {
-    if (this.phase !== "training") return;
-    this.setPhase("paused");
-    // Its outcome is reported by the loop that awaits it.
-    await this.#pending?.catch(() => {});
-    await this.#record();
+    if (this.phase === "training") this.setPhase("pausing");
+    await this.#loop;
   }
 
   /** Ends the run; its curve stays behind the next one. */
@@ -292,6 +297,7 @@ export class Session extends EventTarget {
 
   async restart() {
     try {
+      this.setPhase("preparing");
       await this.#clear();
       this.setPhase("idle");
       this.emit("model", null);

@@ -1,5 +1,5 @@
 // Talk: text that appears token by token, and forks wherever one clicks.
-import { $, announce, el, format, perFrame, quoted, setText, visible } from "./dom.js";
+import { $, announce, drawNow, el, format, perFrame, quoted, setText, visible } from "./dom.js";
 import { tableBehind } from "./table.js";
 import { TokenCard } from "./token_card.js";
 
@@ -7,7 +7,8 @@ export function talk(session, settings) {
   /** [{ start, tokens: [Token], fork: index of the first token of its own }] */
   let branches = [];
   let current = -1;
-  let writing = null; // the AbortController of what is being written
+  let writing = null; // the AbortController of what is being written, from the click on
+  let waiting = null; // the same, until there is a model for it
   let shown = 0; // tokens of the current branch that are on the page
   const box = $("#written-text");
   const branch = () => branches[current];
@@ -50,13 +51,15 @@ export function talk(session, settings) {
   async function write(into, prompt, more) {
     writing?.abort();
     const mine = new AbortController();
+    writing = waiting = mine;
+    showState();
     try {
-      if (session.phase === "training") await session.pause();
+      if (session.stepping) await session.pause();
       // A new model forgets the branches of the one before: they come first.
       const model = await session.ensureModel();
-      writing = mine;
+      if (mine.signal.aborted) return;
+      waiting = null;
       if (into !== branch()) open(into);
-      showState();
       const options = {
         ...settings.generateOptions(),
         ...more,
@@ -81,6 +84,8 @@ export function talk(session, settings) {
       if (!mine.signal.aborted) session.fault(error);
     } finally {
       if (writing === mine) writing = null;
+      if (waiting === mine) waiting = null;
+      drawNow();
       showState();
     }
   }
@@ -194,7 +199,8 @@ export function talk(session, settings) {
     const { phase, model } = session;
     const training = phase === "training";
     setText($("#write span"), training ? "Pause and write" : "Write");
-    $("#write").disabled = phase === "preparing" || (!model && !session.corpus);
+    $("#write").disabled =
+      phase === "preparing" || phase === "pausing" || (!model && !session.corpus);
     $("#more").disabled = Boolean(writing) || session.busy || !branch();
     $("#stop").hidden = !writing;
     const empty = !branch();
@@ -212,7 +218,7 @@ export function talk(session, settings) {
 
   // States belong to the weights they were computed with.
   session.addEventListener("model", () => {
-    writing?.abort();
+    if (writing !== waiting) writing.abort();
     branches = [];
     current = -1;
     redraw();

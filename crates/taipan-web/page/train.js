@@ -144,10 +144,10 @@ export function train(session, settings, { film }) {
     go.style.setProperty("--done", total ? last / total : 0);
     sparkline($("#spark-speed"), history?.speed ?? [], "edge");
     sparkline($("#spark-norm"), history?.norm ?? [], "edge");
-    const training = session.phase === "training";
+    const { stepping } = session;
     document.title =
-      training || session.phase === "paused"
-        ? `${Math.floor((100 * last) / total)} %${training ? "" : " (paused)"} · taipan`
+      stepping || session.phase === "paused"
+        ? `${Math.floor((100 * last) / total)} %${stepping ? "" : " (paused)"} · taipan`
         : "taipan: train a language model in this tab";
   }
 
@@ -155,7 +155,7 @@ export function train(session, settings, { film }) {
     const { phase, corpus } = session;
     const training = phase === "training";
     go.classList.toggle("running", training);
-    go.disabled = phase === "preparing" || !corpus;
+    go.disabled = phase === "preparing" || phase === "pausing" || !corpus;
     setIcon(go, training ? "pause" : "play");
     setText(
       $("span", go),
@@ -163,14 +163,15 @@ export function train(session, settings, { film }) {
         idle: "Train",
         preparing: "One moment",
         training: "Pause",
+        pausing: "Pausing",
         paused: "Go on",
         done: "Train anew",
         failed: "Train anew",
       }[phase],
     );
     $("#step").disabled = session.busy || !corpus;
-    $("#restart").disabled = !session.run || phase === "preparing";
-    if (phase !== "preparing" && !training) $("#progress").hidden = true;
+    $("#restart").disabled = !session.run || phase === "preparing" || phase === "pausing";
+    if (!session.busy) $("#progress").hidden = true;
     showSettings();
     if (phase === "done") announce("Training is done", { urgent: true });
     if (phase === "paused") announce("Training is paused", { urgent: true });

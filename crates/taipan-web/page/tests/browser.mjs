@@ -72,7 +72,7 @@ export async function withPage(
       { fake: { stepMs: 2, tokenMs: 1, compileMs: 0, ...fake }, gpu },
     );
     const page = await context.newPage();
-    page.setDefaultTimeout(15_000);
+    page.setDefaultTimeout(60_000);
     page.on("console", (m) => ["error", "warning"].includes(m.type()) && said.push(m.text()));
     page.on("pageerror", (error) => said.push(error.stack));
     await page.goto(origin() + query);
@@ -84,13 +84,22 @@ export async function withPage(
   }
 }
 
-/** Trains until at least `step`, then pauses. */
+/** Sets an option of the fake package; undefined removes it. */
+export const setFake = (page, name, value) =>
+  page.evaluate(([name, value]) => (globalThis.fake[name] = value), [name, value]);
+
+/** Trains until `step` or a little more, then pauses. */
 export async function trainTo(page, step) {
+  await setFake(page, "slowFrom", step);
   await page.click("#go");
   await untilStep(page, step);
   await page.click("#go");
-  await page.locator("#go", { hasText: /Go on|Train anew/ }).waitFor();
+  await page.locator("#go", { hasText: "Go on" }).waitFor();
+  await setFake(page, "slowFrom", undefined);
 }
+
+/** The query of the address, as the page has it now. */
+export const query = (page) => page.evaluate(() => location.search);
 
 export const stepOf = (page) =>
   page

@@ -1,6 +1,7 @@
 // A stand-in for the package, for the tests of the page alone: deterministic, fails on demand.
-// `globalThis.fake` may hold { stepMs, compileMs, faults: [{ kind, at, message }], cpu }; a fault
-// happens once, at step `at`.
+// `globalThis.fake` may hold { stepMs, slowFrom, compileMs, holdAt, cpu,
+// faults: [{ kind, at, message }] }. From step `slowFrom` on, steps take long enough for a test to press Pause. Compiling stays
+// at `holdAt` until that is removed. A fault happens once, at step `at`.
 import { sampleText } from "../sample.js";
 
 const KEY = "fake-runs";
@@ -134,11 +135,13 @@ class Fake {
     if (!options.resume) this.step = 0;
     for (let i = 0; i <= total; i++) {
       options.onProgress?.({ stage: "compiling", done: i, total });
-      await sleep(option("compileMs", 1), options.signal);
+      do await sleep(option("compileMs", 1), options.signal);
+      while (option("holdAt") === i);
     }
     const task = typeof source === "object" && !Array.isArray(source) && source.task;
     while (this.step < options.steps) {
-      await sleep(option("stepMs", 4), options.signal);
+      const slow = this.step >= option("slowFrom", Infinity);
+      await sleep(slow ? 300 : option("stepMs", 4), options.signal);
       const step = this.step + 1;
       const faults = option("faults", []);
       const fault = faults.findIndex((f) => f.at === step);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { origin, stepOf, tableRows, trainTo, untilStep, withPage } from "./browser.mjs";
+import { origin, query, stepOf, tableRows, trainTo, untilStep, withPage } from "./browser.mjs";
 
 test("the address restores the settings", () =>
   withPage(
@@ -33,13 +33,17 @@ test("settings are written to the address, and the link is copied", () =>
     await page.locator("#settings summary").click();
     await page.fill('[data-setting="lr"]', "0.01");
     await page.selectOption('[data-setting="schedule"]', "constant");
-    assert.equal(new URL(page.url()).search, "?lr=0.01&schedule=constant");
+    assert.equal(await query(page), "?lr=0.01&schedule=constant");
     assert.equal(await page.locator("#settings-changed").innerText(), "2 changed");
     await page.click("#share");
     await page.locator("#notice-share").waitFor();
-    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), page.url());
+    const [copied, link] = await page.evaluate(async () => [
+      await navigator.clipboard.readText(),
+      location.href,
+    ]);
+    assert.equal(copied, link);
     await page.fill('[data-setting="lr"]', "");
-    assert.equal(new URL(page.url()).search, "?schedule=constant");
+    assert.equal(await query(page), "?schedule=constant");
   }));
 
 test("a model is saved as one zip or three files, and opened again", () =>
@@ -52,10 +56,12 @@ test("a model is saved as one zip or three files, and opened again", () =>
     assert.match(zip.suggestedFilename(), /^harbour-tales-.*\.zip$/);
     assert.equal((await readFile(await zip.path())).length, 64);
     const names = [];
-    page.on("download", (file) => names.push(file.suggestedFilename()));
+    const all = new Promise((done) =>
+      page.on("download", (file) => names.push(file.suggestedFilename()) === 3 && done()),
+    );
     await page.click("#save");
     await page.click('[data-save="files"]');
-    await page.waitForTimeout(300);
+    await all;
     assert.deepEqual(names.sort(), ["config.json", "model.safetensors", "tokenizer.json"]);
 
     await page
@@ -96,7 +102,7 @@ test("after a reload the run is offered, goes on where it was saved, with its cu
     await page.getByRole("button", { name: "Go on with it" }).click();
     await page.locator("#go", { hasText: "Go on" }).waitFor();
     assert.equal(await stepOf(page), saved);
-    assert.equal(new URL(page.url()).search, "?steps=100&lr=0.002", "settings are back, too");
+    assert.equal(await query(page), "?steps=100&lr=0.002", "settings are back, too");
     assert.match(await page.locator("#film-caption").innerText(), /frame \d+ of \d+/);
     await page.click("#go");
     await page.locator("#go", { hasText: "Train anew" }).waitFor();

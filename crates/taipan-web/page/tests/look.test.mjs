@@ -3,11 +3,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { tableRows, trainTo, untilStep, withPage } from "./browser.mjs";
 
-async function looked(page) {
-  await trainTo(page, 30);
-  await page.click("#look-now");
-  await page.locator("#look-caption", { hasText: "128 tokens" }).waitFor();
-}
+/** Uses a page that has looked once. */
+const looked = (use) =>
+  withPage({ query: "?live=false" }, async (page) => {
+    await trainTo(page, 30);
+    await page.click("#look-now");
+    await page.locator("#look-caption", { hasText: "128 tokens" }).waitFor();
+    await use(page);
+  });
 
 test("all five views are shown, live, while it trains", () =>
   withPage({ query: "?steps=4000", fake: { stepMs: 10 } }, async (page) => {
@@ -62,8 +65,7 @@ test("looking takes at most a tenth of the training time", () =>
   }));
 
 test("a cell of the triangle lights its two tokens, by pointer and keys", () =>
-  withPage({}, async (page) => {
-    await looked(page);
+  looked(async (page) => {
     const box = await page.locator("#attention canvas").boundingBox();
     const cell = box.width / 128;
     await page.locator("#attention").scrollIntoViewIfNeeded();
@@ -86,8 +88,7 @@ test("a cell of the triangle lights its two tokens, by pointer and keys", () =>
   }));
 
 test("tables agree with the views", () =>
-  withPage({}, async (page) => {
-    await looked(page);
+  looked(async (page) => {
     const delta = await tableRows(page, "delta");
     assert.equal(delta.length, 128);
     assert.equal(
@@ -118,8 +119,7 @@ test("tables agree with the views", () =>
   }));
 
 test("layer and channel change what is marked", () =>
-  withPage({}, async (page) => {
-    await looked(page);
+  looked(async (page) => {
     const marks = () =>
       page.locator("#delta span").evaluateAll((all) => all.map((s) => s.title).join());
     const first = await marks();

@@ -1,7 +1,7 @@
 // Train and its film.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { stepOf, tableRows, trainTo, untilStep, withPage } from "./browser.mjs";
+import { query, setFake, stepOf, tableRows, trainTo, untilStep, withPage } from "./browser.mjs";
 
 test("play, pause, single step, restart", () =>
   withPage({ query: "?steps=300" }, async (page) => {
@@ -25,6 +25,7 @@ test("play, pause, single step, restart", () =>
 
 test("the same by keyboard alone", () =>
   withPage({ query: "?steps=200" }, async (page) => {
+    await setFake(page, "slowFrom", 20);
     await page.locator("#go").focus();
     await page.keyboard.press("Enter");
     await untilStep(page, 20);
@@ -38,10 +39,11 @@ test("the same by keyboard alone", () =>
   }));
 
 test("compiling says how many of how many", () =>
-  withPage({ fake: { compileMs: 25 } }, async (page) => {
+  withPage({ fake: { holdAt: 12 } }, async (page) => {
     await page.click("#go");
-    await page.locator("#progress-text", { hasText: /: 1\d of 48/ }).waitFor();
+    await page.locator("#progress-text", { hasText: ": 12 of 48" }).waitFor();
     assert.equal(await page.locator("#progress-bar").getAttribute("max"), "48");
+    await setFake(page, "holdAt", undefined);
     await untilStep(page, 1);
     assert.equal(await page.locator("#progress").isVisible(), false);
   }));
@@ -114,7 +116,7 @@ test("a size has estimates from a probe", () =>
     await page.locator("#est-params", { hasText: "M" }).waitFor();
     await page.locator("#est-time", { hasText: "about" }).waitFor();
     assert.notEqual(await page.locator("#estimate").innerText(), tiny);
-    assert.match(page.url(), /size=small/);
+    assert.match(await query(page), /size=small/);
   }));
 
 test("a task shows how much is correct", () =>
