@@ -153,7 +153,7 @@ impl Kernel for Binary {
 }
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
-    let source = include_str!("arithmetic.wgsl");
+    let source = wgsl!("arithmetic.wgsl");
     broadcast::program(source, &[("Elem", elem)], &[("OP", op as u32)], flat)
 }
 
