@@ -130,7 +130,9 @@ impl Recipe {
     /// assert_eq!(taipan_lm::Recipe::min_lr(0.003), 0.0003);
     /// ```
     pub fn min_lr(peak: f64) -> f64 {
-        format!("{:.14e}", peak / 10.0).parse().expect("a number, as it was printed")
+        // The parser that a page has anyway: the standard library's has 10 kB of tables. JSON has
+        // no infinite numbers, which are not rounded.
+        serde_json::from_str(&format!("{:.14e}", peak / 10.0)).unwrap_or(peak / 10.0)
     }
 
     /// This recipe with what `other` may change when a run is resumed: the length of the schedule,

@@ -283,6 +283,11 @@ export class Engine {
     return JSON.parse(wasm.presets());
   }
 
+  async stories() {
+    await load();
+    return wasm.stories().map((text, i) => ({ name: `story ${i}`, text }));
+  }
+
   /** Steps of training for two seconds, the first not counted. */
   async probe({ config, train, ...options }, onProgress) {
     const text = "The quick brown fox jumps over the lazy dog. ".repeat(4000);

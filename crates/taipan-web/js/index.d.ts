@@ -248,6 +248,8 @@ export class Taipan {
   static removeRun(name: string): Promise<void>;
   /** Sizes of models by name, for a vocabulary of bytes. */
   static presets(): Promise<{ name: string; config: ModelConfig; parameters: number }[]>;
+  /** Two megabytes of little stories, on which the program trains by default, for `train`. */
+  static stories(): Promise<{ name: string; text: string }[]>;
   /** Train at this size on this device for two seconds: how long a step takes, and its memory. */
   static probe(
     config: ModelConfig & { preset?: string },

@@ -170,6 +170,10 @@ export class Taipan {
     return Taipan.#ask("presets", {});
   }
 
+  static stories() {
+    return Taipan.#ask("stories", {});
+  }
+
   static probe(config, given = {}) {
     const { device, dtype, signal, onProgress, adapter, worker, ...train } = given;
     return Taipan.#ask("probe", { config, train }, { device, dtype, signal, onProgress, adapter, worker });

@@ -1,5 +1,5 @@
-// What it reads: the sample, the user's own files or paste, or a generated task.
-import { sampleText } from "./sample.js";
+// What it reads: stories, the user's own files or paste, or a generated task.
+import { Taipan } from "./package.js";
 
 /** Files larger than this in total would not fit a tab beside a model. */
 const MAX_BYTES = 200e6;
@@ -37,18 +37,23 @@ const TASKS = {
 };
 
 /** A corpus is { kind, name, source, bytes, head }; `source` is what the package trains on. */
-export function sample() {
-  return (tales ??= ofText("sample", "Harbour tales", sampleText()));
+export async function stories() {
+  return ofDocuments("sample", "Little stories", await Taipan.stories());
 }
-let tales;
 
 export function pasted(text) {
-  return ofText("own", "Pasted text", text);
+  return ofDocuments("own", "Pasted text", text);
 }
 
-function ofText(kind, name, text) {
-  return { kind, name, source: text, bytes: new Blob([text]).size, head: text.slice(0, 20_000) };
+/** A text, or several with their names. */
+function ofDocuments(kind, name, source) {
+  const texts = textsOf(source);
+  const head = texts.slice(0, 100).join("\n\n").slice(0, 20_000);
+  return { kind, name, source, bytes: new Blob(texts).size, head };
 }
+
+const textsOf = (source) =>
+  typeof source === "string" ? [source] : source.map(({ text }) => text);
 
 export function ofTask(task, length) {
   const [name, example] = TASKS[task];
@@ -65,19 +70,14 @@ export async function ofFiles(files) {
   const sorted = [...files].sort((a, b) => (path(a) < path(b) ? -1 : 1));
   const documents = [];
   const refused = [];
-  let bytes = 0;
   for (const file of sorted) {
     const text = await asText(file);
     if (text === null) refused.push(path(file));
-    else if (text.trim()) {
-      documents.push({ name: path(file), text });
-      bytes += file.size;
-    }
+    else if (text.trim()) documents.push({ name: path(file), text });
   }
   if (!documents.length) return { refused };
   const name = documents.length === 1 ? documents[0].name : `${documents.length} files`;
-  const head = documents[0].text.slice(0, 20_000);
-  return { corpus: { kind: "own", name, source: documents, bytes, head }, refused };
+  return { corpus: ofDocuments("own", name, documents), refused };
 }
 
 const path = (file) => file.webkitRelativePath || file.path || file.name;
@@ -124,5 +124,5 @@ export const isModel = (files) => files.some((f) => /\.(safetensors|zip|bin)$/.t
 
 /** All of a corpus as one text, as a tokenizer is trained on it. */
 export function wholeText({ source }) {
-  return typeof source === "string" ? source : source.map(({ text }) => text).join("\n\n");
+  return textsOf(source).join("\n\n");
 }

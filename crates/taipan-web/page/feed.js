@@ -1,6 +1,6 @@
 // Feed: where the text comes from, and how it arrives.
 import { $, $$, el, format, visible } from "./dom.js";
-import { droppedFiles, isModel, ofFiles, ofTask, pasted, sample } from "./corpus.js";
+import { droppedFiles, isModel, ofFiles, ofTask, pasted, stories } from "./corpus.js";
 import { notice } from "./notices.js";
 
 const PIECE = 600; // tokens
@@ -8,6 +8,7 @@ const PIECE = 600; // tokens
 export function feed(session, settings, { openFiles }) {
   const radios = (name) => $$(`input[name="${name}"]`);
   let own = null; // the user's text, while another source is looked at
+  let tales = null; // the stories, once the package has told them
 
   const choose = () => {
     const kind = settings.get("feed");
@@ -26,7 +27,7 @@ export function feed(session, settings, { openFiles }) {
     const kind = settings.get("feed");
     session.setCorpus(
       kind === "sample"
-        ? sample()
+        ? tales
         : kind === "task"
           ? ofTask(settings.get("task"), settings.get("taskLength"))
           : own,
@@ -106,7 +107,12 @@ export function feed(session, settings, { openFiles }) {
   function showFacts() {
     const { corpus } = session;
     const facts = $("#feed-facts");
-    if (!corpus) return facts.replaceChildren("No text yet: drop, choose or paste some.");
+    if (!corpus) {
+      const telling = settings.get("feed") === "sample";
+      return facts.replaceChildren(
+        telling ? "One moment …" : "No text yet: drop, choose or paste some.",
+      );
+    }
     const size =
       corpus.kind === "task"
         ? "new examples in every batch, as many as it takes"
@@ -155,6 +161,14 @@ export function feed(session, settings, { openFiles }) {
   });
   choose();
   load();
+  stories().then(
+    (told) => {
+      tales = told;
+      // Unless the user has chosen something else meanwhile.
+      if (!session.corpus && !session.run) load();
+    },
+    (error) => session.fault(error),
+  );
 }
 
 function fill(box, tokens) {

@@ -194,9 +194,7 @@ export class Session extends EventTarget {
   usualPrompt() {
     if (!this.corpus) return "";
     if (this.corpus.kind === "task") return this.corpus.head;
-    return this.corpus.kind === "sample"
-      ? "There was once"
-      : this.corpus.head.trim().split(/\s+/).slice(0, 3).join(" ");
+    return this.corpus.head.trim().split(/\s+/).slice(0, 3).join(" ");
   }
 
   /** Computes one step; false when there is none left. */

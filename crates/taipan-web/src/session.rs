@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use taipan::gpu::{Capabilities, Gpu, adapters};
 use taipan::{DType, Device};
-use taipan_lm::data::Sources;
+use taipan_lm::data::{Sources, default_stories};
 use taipan_lm::{Config, Error, Mamba, ModelFiles, Preset, Scorer, Tokenizer, Trainer, filesystem};
 use wasm_bindgen::prelude::*;
 
@@ -358,6 +358,12 @@ pub fn presets() -> std::result::Result<String, JsValue> {
     };
     let all = Preset::ALL.iter().filter(|preset| preset.config(256).parameters() < 1 << 28);
     Ok(Value::from(all.map(preset).collect::<Result<Vec<_>>>()?).to_string())
+}
+
+/// The program's default training text, each a document.
+#[wasm_bindgen]
+pub fn stories() -> Vec<String> {
+    default_stories().collect()
 }
 
 /// The bytes that training such a model takes, and its parameters.

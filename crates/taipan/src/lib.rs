@@ -128,6 +128,9 @@
 // Without GPUs, what only they call is not called.
 #![cfg_attr(not(feature = "gpu"), allow(unused))]
 
+#[macro_use]
+mod wgsl;
+
 mod autograd;
 #[cfg(feature = "check")]
 pub mod check;

@@ -32,8 +32,8 @@ use self::start::Existing;
 use crate::Failure;
 use crate::{machine, stop};
 
-/// Train a model, resume its training, or look for its learning rate. A run that a signal stopped ends the program with its
-/// exit code.
+/// Train a model, resume its training, or look for its learning rate. A run that a signal stopped
+/// ends the program with its exit code.
 pub fn train(flags: &Flags) -> Result<(), Failure> {
     stop::listen()?;
     let mut settings = if flags.resume { Settings::resumed(flags) } else { Settings::new(flags) }?;

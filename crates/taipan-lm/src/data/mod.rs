@@ -45,7 +45,7 @@ pub use progress::{OnProgress, Progress, Stage};
 pub use search::{Encoding, FindOptions};
 pub use sources::{Reason, Skipped, Sources};
 pub use split::Split;
-pub use stories::stories;
+pub use stories::{default_stories, stories};
 pub use task::Task;
 
 use crate::checksum::{checksum, verify_files};

@@ -76,7 +76,8 @@ export async function withPage(
     page.on("console", (m) => ["error", "warning"].includes(m.type()) && said.push(m.text()));
     page.on("pageerror", (error) => said.push(error.stack));
     await page.goto(origin() + query);
-    await page.locator("#go:enabled, #piece:empty").first().waitFor({ state: "attached" });
+    // Until there is a text, or it is the user's turn to give one.
+    await page.locator("#go:enabled, #feed-facts:has-text('No text')").first().waitFor();
     await use(page);
     assert.deepEqual(said, [], "the console is empty");
   } finally {

@@ -1,8 +1,7 @@
 // A stand-in for the package, for the tests of the page alone: deterministic, fails on demand.
 // `globalThis.fake` may hold { stepMs, slowFrom, compileMs, holdAt, cpu,
-// faults: [{ kind, at, message }] }. From step `slowFrom` on, steps take long enough for a test to press Pause. Compiling stays
-// at `holdAt` until that is removed. A fault happens once, at step `at`.
-import { sampleText } from "../sample.js";
+// faults: [{ kind, at, message }] }. From step `slowFrom` on, steps take long enough for a test to
+// press Pause. Compiling stays at `holdAt` until that is removed. A fault happens once, at step `at`.
 
 const KEY = "fake-runs";
 const sleep = (ms, signal) =>
@@ -56,7 +55,18 @@ const losses = (step) => 0.62 + 4.93 * Math.exp(-step / 9) * 0.5 + 2.47 * Math.e
 /** How much of what it writes is words by now. */
 const skill = (step) => 1 - Math.exp(-step / 60);
 const NOISE = 'etaoin shrdlu,."EATNRcm fwyp\n';
-const text = sampleText().slice(0, 40_000);
+const pick = (list, ...of) => list[Math.floor(hash(...of) * list.length)];
+const TALES = Array.from({ length: 900 }, (_, i) => {
+  const place = pick(["mill", "harbour", "market", "bridge"], i, 1);
+  const thing = pick(["lantern", "kettle", "ladder", "button", "drum"], i, 2);
+  const name = pick(["Ada", "Bram", "Cleo", "Edda", "Finn", "Greta"], i, 3);
+  return (
+    `Nobody at the ${i ? place : "mill"} had ever seen such a ${thing}. "Mine," said ${name}, ` +
+    `"and it has come a long way." There was once a ${thing} like it, but that was lost at the ` +
+    `${place} before ${name} was born.\n`
+  );
+});
+const text = TALES.join("\n").slice(0, 40_000);
 
 class Fake {
   #disposed = false;
@@ -83,6 +93,9 @@ class Fake {
 
   static async presets() {
     return PRESETS;
+  }
+  static async stories() {
+    return TALES.map((text, i) => ({ name: `story ${i}`, text }));
   }
   static async runs() {
     return runs.all();

@@ -5,9 +5,9 @@ import { query, withPage } from "./browser.mjs";
 
 const facts = (page) => page.locator("#feed-facts").innerText();
 
-test("the sample is chosen at first, and shown token by token", () =>
+test("the stories are chosen at first, and shown token by token", () =>
   withPage({}, async (page) => {
-    assert.match(await facts(page), /Harbour tales\s+300 kB, 300,\d+ tokens/);
+    assert.match(await facts(page), /Little stories\s+1\d\d kB, 1\d\d,\d+ tokens/);
     const tokens = await page.locator("#piece span").allTextContents();
     assert.equal(tokens.length, 600);
     assert.match(tokens.join(""), /^Nobody at the mill/);

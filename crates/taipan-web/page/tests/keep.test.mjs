@@ -53,7 +53,7 @@ test("a model is saved as one zip or three files, and opened again", () =>
     await page.locator("#save").focus();
     await page.keyboard.press("Enter");
     const [zip] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
-    assert.match(zip.suggestedFilename(), /^harbour-tales-.*\.zip$/);
+    assert.match(zip.suggestedFilename(), /^little-stories-.*\.zip$/);
     assert.equal((await readFile(await zip.path())).length, 64);
     const names = [];
     const all = new Promise((done) =>
@@ -117,7 +117,7 @@ test("kept runs can be removed", () =>
     await page.click("#go");
     await page.locator("#go", { hasText: "Train anew" }).waitFor();
     await page.locator("#kept summary").click();
-    await page.getByRole("button", { name: /^Remove harbour-tales/ }).click();
+    await page.getByRole("button", { name: /^Remove little-stories/ }).click();
     await page.locator("#runs", { hasText: "None yet" }).waitFor();
   }));
 

@@ -336,7 +336,7 @@ impl Function {
         types: &[(&'static str, DType)],
         consts: &[(&'static str, u32)],
     ) -> Program {
-        let own = [MATH, include_str!("function.wgsl"), self.own_wgsl()];
+        let own = [MATH, wgsl!("function.wgsl"), self.own_wgsl()];
         let program = Program::new::<P>(&[&own, source].concat(), types, consts);
         program.with_parameter(self.parameter())
     }

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::spec::{Spec, View};
 use crate::{DType, Device};
 
-pub(crate) const INDEX_ERRORS: &str = include_str!("wgsl/index_errors.wgsl");
+pub(crate) const INDEX_ERRORS: &str = wgsl!("wgsl/index_errors.wgsl");
 
 /// A GPU: none, because taipan was compiled without the cargo feature `gpu`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -58,5 +58,5 @@ impl Gpu {
 }
 
 pub(super) fn program() -> Program {
-    Program::new::<MapParams>(&[include_str!("wgsl/exp2.wgsl"), ELEMENTS], &[], &[])
+    Program::new::<MapParams>(&[wgsl!("wgsl/exp2.wgsl"), ELEMENTS], &[], &[])
 }

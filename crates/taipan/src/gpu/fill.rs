@@ -7,7 +7,7 @@ use crate::error::Result;
 params! { struct FillParams { len: u32, word: u32 } }
 
 pub(crate) fn program() -> Program {
-    Program::new::<FillParams>(&[include_str!("wgsl/fill.wgsl"), ELEMENTS], &[], &[])
+    Program::new::<FillParams>(&[wgsl!("wgsl/fill.wgsl"), ELEMENTS], &[], &[])
 }
 
 impl Gpu {

@@ -9,7 +9,7 @@ use super::{Binding, Gpu, lock};
 use crate::error::{Error, Result};
 
 /// Appended to a kernel that binds `index_errors` and has the parameter `slot`.
-pub(crate) const INDEX_ERRORS: &str = include_str!("wgsl/index_errors.wgsl");
+pub(crate) const INDEX_ERRORS: &str = wgsl!("wgsl/index_errors.wgsl");
 
 /// The number of different index errors: one slot for each op and index name.
 const SLOTS: usize = 8;

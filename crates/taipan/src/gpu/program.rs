@@ -11,37 +11,36 @@ use crate::error::{Error, Result};
 pub(crate) const GROUP: usize = 256;
 
 /// Elementary functions.
-pub(crate) const MATH: &str = include_str!("wgsl/math.wgsl");
+pub(crate) const MATH: &str = wgsl!("wgsl/math.wgsl");
 
 /// The order of floats, as integers.
-pub(crate) const FLOAT_ORDER: &str = include_str!("wgsl/float_order.wgsl");
+pub(crate) const FLOAT_ORDER: &str = wgsl!("wgsl/float_order.wgsl");
 
 /// Random bits.
-pub(crate) const THREEFRY: &str = include_str!("wgsl/threefry.wgsl");
+pub(crate) const THREEFRY: &str = wgsl!("wgsl/threefry.wgsl");
 
 /// The reduction of one value per invocation of a workgroup; before it, the type of the values and
 /// the function that joins two.
-pub(crate) const WORKGROUP: &str = include_str!("wgsl/workgroup.wgsl");
+pub(crate) const WORKGROUP: &str = wgsl!("wgsl/workgroup.wgsl");
 
 /// Before [`WORKGROUP`]: the sum of floats.
-pub(crate) const SUM: &str = include_str!("wgsl/sum.wgsl");
+pub(crate) const SUM: &str = wgsl!("wgsl/sum.wgsl");
 
 /// Before [`WORKGROUP`]: the greatest pair of an order and an index.
-pub(crate) const GREATEST: &str = include_str!("wgsl/greatest.wgsl");
+pub(crate) const GREATEST: &str = wgsl!("wgsl/greatest.wgsl");
 
 /// Before [`WORKGROUP`]: the maximum, and the sum of exponentials relative to it.
-pub(crate) const MAX_SUM_EXP: &str = include_str!("wgsl/max_sum_exp.wgsl");
+pub(crate) const MAX_SUM_EXP: &str = wgsl!("wgsl/max_sum_exp.wgsl");
 
 /// The entry point of kernels that define `element(i)` for each `i < p.len`.
-pub(crate) const ELEMENTS: &str = include_str!("wgsl/elements.wgsl");
+pub(crate) const ELEMENTS: &str = wgsl!("wgsl/elements.wgsl");
 
 /// The entry point of kernels that define `group_main(i, local)` for workgroup `i`, of `WIDTH`
 /// invocations.
-pub(crate) const GROUPS: &str = include_str!("wgsl/groups.wgsl");
+pub(crate) const GROUPS: &str = wgsl!("wgsl/groups.wgsl");
 
 /// The entry point of kernels that define `line(i, local)` for each `i < p.lines`.
-pub(crate) const LINES: &str =
-    concat!(include_str!("wgsl/lines.wgsl"), include_str!("wgsl/groups.wgsl"));
+pub(crate) const LINES: &str = wgsl!("wgsl/lines.wgsl", "wgsl/groups.wgsl");
 
 /// Invocations of a workgroup that processes one line: `WIDTH`, for short lines and for long ones.
 pub(crate) const WIDTHS: [u32; 2] = [32, 256];
@@ -54,7 +53,7 @@ pub(crate) fn width(len: usize) -> u32 {
 /// calls `block(i, value, local)` with the index of the block and what `of_tensor` returned. Their
 /// parameters are `dims`, two rows for each tensor, of which the first is the index of its first
 /// block and its length; and `blocks`, their number.
-pub(crate) const TENSORS: &str = include_str!("wgsl/tensors.wgsl");
+pub(crate) const TENSORS: &str = wgsl!("wgsl/tensors.wgsl");
 
 /// The most tensors of a kernel: [`Dims`] has two rows for each.
 pub(crate) const MAX_TENSORS: usize = 16;
@@ -231,7 +230,7 @@ impl Program {
                 );
             }
         }
-        text += include_str!("wgsl/prelude.wgsl");
+        text += wgsl!("wgsl/prelude.wgsl");
         if let Some(tensors) = &self.tensors {
             text += &tensors.wgsl();
         }

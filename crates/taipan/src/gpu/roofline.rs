@@ -80,11 +80,11 @@ impl Gpu {
 }
 
 fn copy_program() -> Program {
-    Program::new::<MapParams>(&[include_str!("wgsl/copy.wgsl"), ELEMENTS], &[], &[])
+    Program::new::<MapParams>(&[wgsl!("wgsl/copy.wgsl"), ELEMENTS], &[], &[])
 }
 
 fn chain_program() -> Program {
-    Program::new::<ChainParams>(&[include_str!("wgsl/multiply_add.wgsl"), ELEMENTS], &[], &[])
+    Program::new::<ChainParams>(&[wgsl!("wgsl/multiply_add.wgsl"), ELEMENTS], &[], &[])
 }
 
 /// Every program of this file.

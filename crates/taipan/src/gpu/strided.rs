@@ -15,11 +15,7 @@ pub(crate) struct Strided {
 params! { struct StridedParams { dims: Dims, rank: u32, len: u32, from_x: u32, to_y: u32 } }
 
 pub(crate) fn program(elem: DType) -> Program {
-    Program::new::<StridedParams>(
-        &[include_str!("wgsl/strided.wgsl"), ELEMENTS],
-        &[("Elem", elem)],
-        &[],
-    )
+    Program::new::<StridedParams>(&[wgsl!("wgsl/strided.wgsl"), ELEMENTS], &[("Elem", elem)], &[])
 }
 
 impl Gpu {

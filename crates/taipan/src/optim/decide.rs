@@ -157,7 +157,7 @@ params! {
 }
 
 pub(super) fn program() -> Program {
-    let source = [MATH, SUM, WORKGROUP, include_str!("decide.wgsl"), LINES];
+    let source = [MATH, SUM, WORKGROUP, wgsl!("decide.wgsl"), LINES];
     let consts = [&[("WIDTH", GROUP as u32)], counters::HEADER, plan::HEADER].concat();
     Program::new::<DecideParams>(&source, &[], &consts)
 }

@@ -121,11 +121,11 @@ params! { struct SquareSumsParams { dims: Dims, blocks: u32, first: u32 } }
 
 fn program(elem: DType, tensors: usize) -> Program {
     Program::new::<SquareSumsParams>(
-        &[SUM, WORKGROUP, include_str!("square_sums.wgsl"), TENSORS],
+        &[SUM, WORKGROUP, wgsl!("square_sums.wgsl"), TENSORS],
         &[("Elem", elem)],
         &[("WIDTH", GROUP as u32), ("BLOCK", GPU_BLOCK as u32)],
     )
-    .for_each(include_str!("square_sums_tensor.wgsl"), tensors)
+    .for_each(wgsl!("square_sums_tensor.wgsl"), tensors)
 }
 
 /// Every program of this file, but for the number of tensors.

@@ -390,24 +390,24 @@ params! {
 }
 
 fn program(rule: Rule, grad: DType, parameter: DType, tensors: usize) -> Program {
-    let state = include_str!("update.wgsl");
+    let state = wgsl!("update.wgsl");
     let kernel = match rule {
-        Rule::AdamW { .. } => include_str!("adamw.wgsl"),
-        Rule::Sgd { .. } => include_str!("sgd.wgsl"),
+        Rule::AdamW { .. } => wgsl!("adamw.wgsl"),
+        Rule::Sgd { .. } => wgsl!("sgd.wgsl"),
     };
     let own = [("BLOCK", BLOCK as u32), ("MOMENTS", rule.moments() as u32)];
     let constants = [&own[..], plan::HEADER].concat();
     match has_master(parameter) {
         false => {
             Program::new::<UpdateParams>(&[state, kernel, TENSORS], &[("Grad", grad)], &constants)
-                .for_each(include_str!("update_wide.wgsl"), tensors)
+                .for_each(wgsl!("update_wide.wgsl"), tensors)
         }
         true => Program::new::<UpdateParams>(
-            &[state, kernel, include_str!("master.wgsl"), TENSORS],
+            &[state, kernel, wgsl!("master.wgsl"), TENSORS],
             &[("Grad", grad), ("Elem", parameter)],
             &constants,
         )
-        .for_each(include_str!("update_master.wgsl"), tensors),
+        .for_each(wgsl!("update_master.wgsl"), tensors),
     }
 }
 

@@ -289,5 +289,5 @@ fn dtype(stored: Dtype) -> Option<DType> {
 
 /// The name of a type in the format.
 fn name(dtype: DType) -> String {
-    dtype.to_string().to_uppercase()
+    dtype.to_string().to_ascii_uppercase()
 }

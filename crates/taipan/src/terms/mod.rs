@@ -75,8 +75,8 @@ const BLOCK: usize = 1024;
 
 fn program(out: DType, tensors: usize) -> Program {
     let block = [("BLOCK", BLOCK as u32)];
-    Program::new::<SumParams>(&[include_str!("sum.wgsl"), TENSORS], &[("Out", out)], &block)
-        .for_each(include_str!("sum_tensor.wgsl"), tensors)
+    Program::new::<SumParams>(&[wgsl!("sum.wgsl"), TENSORS], &[("Out", out)], &block)
+        .for_each(wgsl!("sum_tensor.wgsl"), tensors)
 }
 
 /// Every program of this file, but for the number of tensors.

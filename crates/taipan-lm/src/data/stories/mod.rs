@@ -12,7 +12,7 @@ use crate::random::{Draws, Key};
 use plots::{INTRODUCTION, PLOTS, Plot};
 use words::{CHARACTERS, GIFTS, HELPERS, LOOKS, MOODS, PLACES, THINGS, Table};
 
-/// Bytes of [`Sources::stories`], at least.
+/// Bytes of [`default_stories`], at least.
 const BYTES: usize = 2_000_000;
 
 /// The beats that end a paragraph, besides the last. More paragraphs would be harder to learn: a
@@ -34,16 +34,21 @@ pub fn stories() -> impl Iterator<Item = String> {
     (0..).map(|number| Story::new(Key::new(SEED).split(number)).tell())
 }
 
+/// Two megabytes of [`stories`]: the default training text.
+pub fn default_stories() -> impl Iterator<Item = String> {
+    let mut bytes = 0;
+    stories().take_while(move |story| {
+        let is_wanted = bytes < BYTES;
+        bytes += story.len();
+        is_wanted
+    })
+}
+
 impl Sources {
-    /// Two megabytes of [`stories`], each a document.
+    /// The [`default_stories`], each a document.
     pub fn stories() -> Sources {
-        let mut bytes = 0;
-        let stories = stories().take_while(|story| {
-            let is_wanted = bytes < BYTES;
-            bytes += story.len();
-            is_wanted
-        });
-        Sources::texts(stories.enumerate().map(|(i, story)| (format!("story {i}"), story)))
+        let stories = default_stories().enumerate();
+        Sources::texts(stories.map(|(i, story)| (format!("story {i}"), story)))
     }
 }
 

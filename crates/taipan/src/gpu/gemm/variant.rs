@@ -155,29 +155,26 @@ impl Variant {
             @group(0) @binding(4) var<storage, read_write> second: array<Second>;\n\
             fn put_second(at: u32, x: f32) {\n    second[at] = Second(x);\n}\n";
         let (kernel, sizes): (_, &[_]) = match self.tile {
-            Tile::Block { tx, ty, rm, rn, bk } => (
-                include_str!("gemm.wgsl"),
-                &[("TX", tx), ("TY", ty), ("RM", rm), ("RN", rn), ("BK", bk)],
-            ),
-            Tile::Thin { rows, share } => {
-                (include_str!("thin.wgsl"), &[("ROWS", rows), ("SHARE", share)])
+            Tile::Block { tx, ty, rm, rn, bk } => {
+                (wgsl!("gemm.wgsl"), &[("TX", tx), ("TY", ty), ("RM", rm), ("RN", rn), ("BK", bk)])
             }
+            Tile::Thin { rows, share } => (wgsl!("thin.wgsl"), &[("ROWS", rows), ("SHARE", share)]),
         };
         let fetch: &[_] = match self.subgroups {
-            false => &[include_str!("fetch.wgsl"), GROUPS],
-            true => &[include_str!("fetch_subgroups.wgsl")],
+            false => &[wgsl!("fetch.wgsl"), GROUPS],
+            true => &[wgsl!("fetch_subgroups.wgsl")],
         };
         let staged = match self.staged_f16 {
-            false => include_str!("staged_f32.wgsl"),
-            true => include_str!("staged_f16.wgsl"),
+            false => wgsl!("staged_f32.wgsl"),
+            true => wgsl!("staged_f16.wgsl"),
         };
         let (left, right) = match self.vec4 {
-            false => (include_str!("left.wgsl"), include_str!("right.wgsl")),
-            true => (include_str!("left_vec4.wgsl"), include_str!("right_vec4.wgsl")),
+            false => (wgsl!("left.wgsl"), wgsl!("right.wgsl")),
+            true => (wgsl!("left_vec4.wgsl"), wgsl!("right_vec4.wgsl")),
         };
         let (staging, fetch): (&[_], _) = match (self.tile, self.vec4) {
             (Tile::Thin { .. }, _) => (&[], &[GROUPS][..]),
-            (_, false) => (&[staged, include_str!("elements.wgsl")], fetch),
+            (_, false) => (&[staged, wgsl!("elements.wgsl")], fetch),
             (_, true) => (&[staged], fetch),
         };
         let (second, pre, sums, second_type) = match self.second {
@@ -207,12 +204,8 @@ impl Variant {
             ("SUMS", sums),
         ];
         self.function.program::<ProductParams>(
-            &[
-                &[second, include_str!("operands.wgsl"), result, left, right, kernel],
-                staging,
-                fetch,
-            ]
-            .concat(),
+            &[&[second, wgsl!("operands.wgsl"), result, left, right, kernel], staging, fetch]
+                .concat(),
             &types,
             &[&consts[..], sizes].concat(),
         )

@@ -66,13 +66,13 @@ impl Gpu {
 
 /// `y = f(x)`
 pub(crate) fn value_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("value.wgsl"), ELEMENTS];
+    let source = [wgsl!("value.wgsl"), ELEMENTS];
     function.program::<MapParams>(&source, &[("Elem", elem)], &[])
 }
 
 /// From `dy` of type `elem`, the gradient of type `out`.
 fn gradient_program(function: Function, elem: DType, out: DType) -> Program {
-    let source = [include_str!("gradient.wgsl"), ELEMENTS];
+    let source = [wgsl!("gradient.wgsl"), ELEMENTS];
     function.program::<MapParams>(&source, &[("Elem", elem), ("Out", out)], &[])
 }
 

@@ -80,18 +80,18 @@ impl Gpu {
 
 /// For contiguous elements, with workgroups of this width; or for strided ones.
 fn program(fold: Fold, rows: Option<u32>, from: DType, to: DType) -> Program {
-    let join = include_str!("fold.wgsl");
+    let join = wgsl!("fold.wgsl");
     let types = [("In", from), ("Out", to)];
     let is_min = ("MIN", (fold == Fold::Min) as u32);
     let is_max = ("MAX", matches!(fold, Fold::Max | Fold::Min) as u32);
     match rows {
         Some(width) => Program::new::<FoldParams>(
-            &[FLOAT_ORDER, join, WORKGROUP, include_str!("rows.wgsl"), LINES],
+            &[FLOAT_ORDER, join, WORKGROUP, wgsl!("rows.wgsl"), LINES],
             &types,
             &[is_max, is_min, ("BLOCK", ROW_BLOCK as u32), ("WIDTH", width)],
         ),
         None => Program::new::<FoldParams>(
-            &[FLOAT_ORDER, join, include_str!("columns.wgsl"), ELEMENTS],
+            &[FLOAT_ORDER, join, wgsl!("columns.wgsl"), ELEMENTS],
             &types,
             &[is_max, is_min, ("BLOCK", COLUMN_BLOCK as u32)],
         ),

@@ -79,7 +79,7 @@ vectorized! {
 params! { struct AffineParams { len: u32, factor: f32, offset: f32 } }
 
 fn program(elem: DType) -> Program {
-    let source = [include_str!("affine.wgsl"), ELEMENTS];
+    let source = [wgsl!("affine.wgsl"), ELEMENTS];
     Program::new::<AffineParams>(&source, &[("Elem", elem)], &[])
 }
 

@@ -159,7 +159,7 @@ impl Kernel for Binary {
 
 fn program(op: Binary, elem: DType, flat: bool) -> Program {
     let consts: Vec<_> = Binary::NAMES.into_iter().zip(0..).chain([("OP", op as u32)]).collect();
-    broadcast::program(include_str!("arithmetic.wgsl"), &[("Elem", elem)], &consts, flat)
+    broadcast::program(wgsl!("arithmetic.wgsl"), &[("Elem", elem)], &consts, flat)
 }
 
 /// With an operand that is repeated.

@@ -220,7 +220,7 @@ pub(super) fn program(
     consts: &[(&'static str, u32)],
     flat: bool,
 ) -> Program {
-    let source = [include_str!("places.wgsl"), source, ELEMENTS];
+    let source = [wgsl!("places.wgsl"), source, ELEMENTS];
     Program::new::<BroadcastParams>(&source, types, &[consts, &[("FLAT", flat as u32)]].concat())
 }
 

@@ -81,7 +81,7 @@ impl Kernel for Cast {
 
 fn program(from: DType, to: DType) -> Program {
     Program::new::<MapParams>(
-        &[include_str!("cast.wgsl"), ELEMENTS],
+        &[wgsl!("cast.wgsl"), ELEMENTS],
         &[("From", from), ("To", to)],
         &[("FLOAT_TO_INT", (from.is_float() && !to.is_float()) as u32)],
     )

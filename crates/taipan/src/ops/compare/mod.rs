@@ -118,7 +118,7 @@ impl Kernel for Compare {
 fn program(op: Compare, elem: DType, flat: bool) -> Program {
     let own = [("OP", op as u32), ("IS_FLOAT", elem.is_float() as u32)];
     let consts: Vec<_> = Compare::NAMES.into_iter().zip(0..).chain(own).collect();
-    broadcast::program(include_str!("compare.wgsl"), &[("Elem", elem)], &consts, flat)
+    broadcast::program(wgsl!("compare.wgsl"), &[("Elem", elem)], &consts, flat)
 }
 
 /// Call `f` with both operands and the output, some elements at a time.

@@ -149,17 +149,17 @@ const PARTIAL_STEPS: usize = 64;
 const MAX_ITERATIONS: usize = 1 << 14;
 
 fn value_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("packed_sequences.wgsl"), include_str!("forward.wgsl"), ELEMENTS];
+    let source = [wgsl!("packed_sequences.wgsl"), wgsl!("forward.wgsl"), ELEMENTS];
     function.program::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn partial_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("packed_sequences.wgsl"), include_str!("partial.wgsl"), ELEMENTS];
+    let source = [wgsl!("packed_sequences.wgsl"), wgsl!("partial.wgsl"), ELEMENTS];
     function.program::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn input_program(elem: DType) -> Program {
-    let source = [include_str!("dx.wgsl"), ELEMENTS];
+    let source = [wgsl!("dx.wgsl"), ELEMENTS];
     Program::new::<ConvParams>(&source, &[("Elem", elem)], &[])
 }
 

@@ -113,19 +113,19 @@ params! {
 }
 
 fn rows_program(elem: DType, width: u32) -> Program {
-    let kernel = include_str!("rows.wgsl");
+    let kernel = wgsl!("rows.wgsl");
     let source = [MATH, MAX_SUM_EXP, WORKGROUP, kernel, INDEX_ERRORS, LINES];
     Program::new::<LossParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 fn mean_program() -> Program {
-    let (partial, kernel) = (include_str!("partial.wgsl"), include_str!("mean.wgsl"));
+    let (partial, kernel) = (wgsl!("partial.wgsl"), wgsl!("mean.wgsl"));
     let source = [MATH, partial, WORKGROUP, kernel, LINES];
     Program::new::<LossParams>(&source, &[], &[("WIDTH", GROUP as u32)])
 }
 
 fn grad_program(elem: DType, out: DType) -> Program {
-    let source = [MATH, include_str!("grad.wgsl"), ELEMENTS];
+    let source = [MATH, wgsl!("grad.wgsl"), ELEMENTS];
     Program::new::<LossParams>(&source, &[("Elem", elem), ("Out", out)], &[])
 }
 

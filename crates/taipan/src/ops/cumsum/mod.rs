@@ -98,7 +98,7 @@ impl Cumsum {
 params! { struct CumsumParams { lines: u32, len: u32, inner: u32 } }
 
 fn program(elem: DType, width: u32, from: End) -> Program {
-    let source = [include_str!("cumsum.wgsl"), LINES];
+    let source = [wgsl!("cumsum.wgsl"), LINES];
     let consts = [("WIDTH", width), ("FROM_LAST", from as u32)];
     Program::new::<CumsumParams>(&source, &[("Elem", elem)], &consts)
 }

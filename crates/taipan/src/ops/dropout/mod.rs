@@ -132,7 +132,7 @@ params! {
 }
 
 fn program(elem: DType) -> Program {
-    let source = [THREEFRY, include_str!("dropout.wgsl"), ELEMENTS];
+    let source = [THREEFRY, wgsl!("dropout.wgsl"), ELEMENTS];
     Program::new::<DropoutParams>(&source, &[("Elem", elem)], &[])
 }
 

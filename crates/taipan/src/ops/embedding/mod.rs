@@ -276,16 +276,16 @@ impl SelectParams {
 }
 
 fn value_program(elem: DType) -> Program {
-    let source = [include_str!("lookup.wgsl"), INDEX_ERRORS, ELEMENTS];
+    let source = [wgsl!("lookup.wgsl"), INDEX_ERRORS, ELEMENTS];
     Program::new::<SelectParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn links_program() -> Program {
-    Program::new::<MapParams>(&[include_str!("links.wgsl"), ELEMENTS], &[], &[])
+    Program::new::<MapParams>(&[wgsl!("links.wgsl"), ELEMENTS], &[], &[])
 }
 
 fn grad_program(elem: DType) -> Program {
-    let source = [include_str!("grad.wgsl"), ELEMENTS];
+    let source = [wgsl!("grad.wgsl"), ELEMENTS];
     Program::new::<SelectParams>(&source, &[("Elem", elem)], &[])
 }
 

@@ -138,12 +138,12 @@ fn grad_chunk<T: Float>(
 }
 
 fn value_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("gated.wgsl"), ELEMENTS];
+    let source = [wgsl!("gated.wgsl"), ELEMENTS];
     function.program::<MapParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn grad_program(function: Function, elem: DType) -> Program {
-    let source = [include_str!("grad.wgsl"), ELEMENTS];
+    let source = [wgsl!("grad.wgsl"), ELEMENTS];
     function.program::<MapParams>(&source, &[("Elem", elem)], &[])
 }
 

@@ -225,12 +225,12 @@ fn launch(io: GpuIo, program: Program, sizes: Sizes, grid: Grid) -> Result<()> {
 }
 
 fn gather_program(elem: DType) -> Program {
-    let source = [include_str!("gather.wgsl"), INDEX_ERRORS, ELEMENTS];
+    let source = [wgsl!("gather.wgsl"), INDEX_ERRORS, ELEMENTS];
     Program::new::<GatherParams>(&source, &[("Elem", elem)], &[])
 }
 
 fn scatter_program(elem: DType) -> Program {
-    let source = [include_str!("scatter_add.wgsl"), INDEX_ERRORS, ELEMENTS];
+    let source = [wgsl!("scatter_add.wgsl"), INDEX_ERRORS, ELEMENTS];
     Program::new::<GatherParams>(&source, &[("Elem", elem)], &[])
 }
 

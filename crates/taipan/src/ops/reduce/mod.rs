@@ -340,12 +340,12 @@ impl LineParams {
 }
 
 fn max_grad_program(elem: DType, width: u32) -> Program {
-    let source = [FLOAT_ORDER, SUM, WORKGROUP, include_str!("max_grad.wgsl"), LINES];
+    let source = [FLOAT_ORDER, SUM, WORKGROUP, wgsl!("max_grad.wgsl"), LINES];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 
 fn argmax_program(elem: DType, width: u32) -> Program {
-    let source = [FLOAT_ORDER, GREATEST, WORKGROUP, include_str!("argmax.wgsl"), LINES];
+    let source = [FLOAT_ORDER, GREATEST, WORKGROUP, wgsl!("argmax.wgsl"), LINES];
     Program::new::<LineParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

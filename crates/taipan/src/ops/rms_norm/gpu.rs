@@ -88,9 +88,9 @@ pub(super) fn backward(GpuIo { op, gpu, inputs, outputs }: GpuIo) -> Result<()> 
 
 /// `stream` is the type of the residual.
 fn value_program(elem: DType, stream: DType, width: u32) -> Program {
-    let kernel = include_str!("rms_norm.wgsl");
+    let kernel = wgsl!("rms_norm.wgsl");
     Program::new::<RmsNormParams>(
-        &[MATH, include_str!("partial.wgsl"), WORKGROUP, kernel, LINES],
+        &[MATH, wgsl!("partial.wgsl"), WORKGROUP, kernel, LINES],
         &[("Elem", elem), ("Stream", stream)],
         &[("WIDTH", width)],
     )
@@ -98,7 +98,7 @@ fn value_program(elem: DType, stream: DType, width: u32) -> Program {
 
 fn grad_program(elem: DType, stream: DType, width: u32) -> Program {
     Program::new::<GradParams>(
-        &[SUM, WORKGROUP, include_str!("grad.wgsl"), LINES],
+        &[SUM, WORKGROUP, wgsl!("grad.wgsl"), LINES],
         &[("Elem", elem), ("Stream", stream)],
         &[("WIDTH", width)],
     )
@@ -106,7 +106,7 @@ fn grad_program(elem: DType, stream: DType, width: u32) -> Program {
 
 fn weight_program(elem: DType, stream: DType) -> Program {
     Program::new::<WeightParams>(
-        &[include_str!("dweight.wgsl"), ELEMENTS],
+        &[wgsl!("dweight.wgsl"), ELEMENTS],
         &[("Elem", elem), ("Stream", stream)],
         &[("ROWS", ROWS as u32)],
     )

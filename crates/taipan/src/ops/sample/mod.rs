@@ -235,10 +235,10 @@ params! { struct SampleParams { lines: u32, n: u32, key_low: u32, key_high: u32,
 
 fn program(elem: DType, tokens: Tokens, width: u32) -> Program {
     let tokens = match tokens {
-        Tokens::All => include_str!("all_tokens.wgsl"),
-        Tokens::Some => include_str!("some_tokens.wgsl"),
+        Tokens::All => wgsl!("all_tokens.wgsl"),
+        Tokens::Some => wgsl!("some_tokens.wgsl"),
     };
-    let kernel = include_str!("sample.wgsl");
+    let kernel = wgsl!("sample.wgsl");
     let source = [MATH, FLOAT_ORDER, GREATEST, WORKGROUP, THREEFRY, tokens, kernel, LINES];
     Program::new::<SampleParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }

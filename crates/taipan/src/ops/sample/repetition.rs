@@ -85,7 +85,7 @@ impl Tensor {
 params! { struct RepetitionParams { len: u32, n: u32, m: u32, penalty: f32, inverse: f32 } }
 
 fn program(elem: DType) -> Program {
-    let source = [include_str!("repetition.wgsl"), ELEMENTS];
+    let source = [wgsl!("repetition.wgsl"), ELEMENTS];
     Program::new::<RepetitionParams>(&source, &[("Elem", elem)], &[])
 }
 

@@ -116,7 +116,7 @@ fn last(spec: &Spec) -> usize {
 params! { struct TruncateParams { lines: u32, n: u32, sharpness: f32, top_p: f32, min_p: f32 } }
 
 fn program(elem: DType, width: u32) -> Program {
-    let source = [MATH, MAX_SUM_EXP, WORKGROUP, include_str!("truncate.wgsl"), LINES];
+    let source = [MATH, MAX_SUM_EXP, WORKGROUP, wgsl!("truncate.wgsl"), LINES];
     Program::new::<TruncateParams>(&source, &[("Elem", elem)], &[("WIDTH", width)])
 }
 

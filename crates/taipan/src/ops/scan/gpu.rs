@@ -103,29 +103,25 @@ impl Variant {
 
 impl Pass {
     fn program(self, variant: Variant) -> Program {
-        let (prepared, channels) = (include_str!("prepared.wgsl"), include_str!("channels.wgsl"));
+        let (prepared, channels) = (wgsl!("prepared.wgsl"), wgsl!("channels.wgsl"));
         let (rows, sums) = match variant.subgroups {
-            Some(_) => {
-                (include_str!("bc_rows_subgroups.wgsl"), include_str!("team_sums_subgroups.wgsl"))
-            }
-            None => (include_str!("bc_rows.wgsl"), include_str!("team_sums.wgsl")),
+            Some(_) => (wgsl!("bc_rows_subgroups.wgsl"), wgsl!("team_sums_subgroups.wgsl")),
+            None => (wgsl!("bc_rows.wgsl"), wgsl!("team_sums.wgsl")),
         };
         let source: &[&'static str] = match self {
-            Pass::Prepare => &[MATH, prepared, include_str!("prepare.wgsl"), ELEMENTS],
+            Pass::Prepare => &[MATH, prepared, wgsl!("prepare.wgsl"), ELEMENTS],
             Pass::SegmentEnds | Pass::Output | Pass::GateGradScan => {
-                &[prepared, channels, rows, include_str!("forward.wgsl"), GROUPS]
+                &[prepared, channels, rows, wgsl!("forward.wgsl"), GROUPS]
             }
-            Pass::Carry => &[MATH, prepared, include_str!("carry.wgsl"), ELEMENTS],
-            Pass::Upstream => &[prepared, include_str!("upstream.wgsl"), ELEMENTS],
-            Pass::Reverse => {
-                &[MATH, prepared, channels, rows, include_str!("reverse.wgsl"), GROUPS]
-            }
+            Pass::Carry => &[MATH, prepared, wgsl!("carry.wgsl"), ELEMENTS],
+            Pass::Upstream => &[prepared, wgsl!("upstream.wgsl"), ELEMENTS],
+            Pass::Reverse => &[MATH, prepared, channels, rows, wgsl!("reverse.wgsl"), GROUPS],
             Pass::Backward => {
-                &[MATH, prepared, channels, rows, sums, include_str!("backward.wgsl"), GROUPS]
+                &[MATH, prepared, channels, rows, sums, wgsl!("backward.wgsl"), GROUPS]
             }
-            Pass::SumPartials => &[include_str!("sum_partials.wgsl"), ELEMENTS],
-            Pass::GateGrad => &[include_str!("gate_grad.wgsl"), ELEMENTS],
-            Pass::Finish => &[prepared, include_str!("finish.wgsl"), ELEMENTS],
+            Pass::SumPartials => &[wgsl!("sum_partials.wgsl"), ELEMENTS],
+            Pass::GateGrad => &[wgsl!("gate_grad.wgsl"), ELEMENTS],
+            Pass::Finish => &[prepared, wgsl!("finish.wgsl"), ELEMENTS],
         };
         let elem = ("Elem", variant.elem);
         let types: &[(&'static str, DType)] = match self {

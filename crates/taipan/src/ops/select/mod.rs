@@ -139,7 +139,7 @@ impl Kernel for Where {
 }
 
 fn program(elem: DType, flat: bool) -> Program {
-    broadcast::program(include_str!("where.wgsl"), &[("Elem", elem)], &[], flat)
+    broadcast::program(wgsl!("where.wgsl"), &[("Elem", elem)], &[], flat)
 }
 
 /// Every program of this file.

@@ -110,13 +110,13 @@ impl Kernel for Softmax {
 params! { struct SoftmaxParams { lines: u32, n: u32, nan: f32 } }
 
 fn value_program(op: Softmax, elem: DType, width: u32) -> Program {
-    let source = [MATH, MAX_SUM_EXP, WORKGROUP, include_str!("softmax.wgsl"), LINES];
+    let source = [MATH, MAX_SUM_EXP, WORKGROUP, wgsl!("softmax.wgsl"), LINES];
     let consts = [("WIDTH", width), ("LOG", op as u32)];
     Program::new::<SoftmaxParams>(&source, &[("Elem", elem)], &consts)
 }
 
 fn grad_program(op: Softmax, elem: DType, width: u32) -> Program {
-    let source = [MATH, SUM, WORKGROUP, include_str!("grad.wgsl"), LINES];
+    let source = [MATH, SUM, WORKGROUP, wgsl!("grad.wgsl"), LINES];
     let consts = [("WIDTH", width), ("LOG", op as u32)];
     Program::new::<SoftmaxParams>(&source, &[("Elem", elem)], &consts)
 }

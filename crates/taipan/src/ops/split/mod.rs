@@ -173,11 +173,11 @@ const BLOCK: usize = 1024;
 
 fn program(elem: DType, direction: Direction, parts: usize) -> Program {
     let (whole, each) = match direction {
-        Direction::Split => (include_str!("split.wgsl"), include_str!("split_part.wgsl")),
-        Direction::Join => (include_str!("join.wgsl"), include_str!("join_part.wgsl")),
+        Direction::Split => (wgsl!("split.wgsl"), wgsl!("split_part.wgsl")),
+        Direction::Join => (wgsl!("join.wgsl"), wgsl!("join_part.wgsl")),
     };
     Program::new::<SplitParams>(
-        &[whole, include_str!("place.wgsl"), TENSORS],
+        &[whole, wgsl!("place.wgsl"), TENSORS],
         &[("Elem", elem)],
         &[("BLOCK", BLOCK as u32)],
     )

@@ -181,13 +181,13 @@ params! { struct TopKParams { lines: u32, n: u32, k: u32 } }
 params! { struct TopKGradParams { len: u32, n: u32, k: u32 } }
 
 fn value_program(elem: DType, width: u32) -> Program {
-    let source = [FLOAT_ORDER, include_str!("topk.wgsl"), LINES];
+    let source = [FLOAT_ORDER, wgsl!("topk.wgsl"), LINES];
     let consts = [("WIDTH", width), ("CHUNK", CHUNK as u32)];
     Program::new::<TopKParams>(&source, &[("Elem", elem)], &consts)
 }
 
 fn grad_program(elem: DType) -> Program {
-    let source = [include_str!("grad.wgsl"), ELEMENTS];
+    let source = [wgsl!("grad.wgsl"), ELEMENTS];
     Program::new::<TopKGradParams>(&source, &[("Elem", elem)], &[])
 }
 
