@@ -183,6 +183,7 @@ pub use ops::rms_norm::{add_rms_norm, rms_norm};
 pub use ops::sample::Sampling;
 pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_scan_step};
 pub use ops::shapes::stack;
+pub use ops::ssd::{Ssd, ssd};
 #[cfg(not(target_family = "wasm"))]
 pub use profile::profile;
 pub use recompute::recompute;

@@ -32,6 +32,7 @@ pub(crate) mod slice;
 pub(crate) mod softmax;
 pub(crate) mod split;
 pub(crate) mod statistics;
+pub(crate) mod ssd;
 pub(crate) mod topk;
 pub(crate) mod transpose;
 pub(crate) mod unary;
@@ -49,6 +50,7 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         affine::programs,
         cross_entropy::programs,
         scan::programs,
+        ssd::programs,
         conv1d::programs,
         rms_norm::programs,
         gated::programs,

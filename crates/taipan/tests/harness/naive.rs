@@ -210,6 +210,58 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
     (y, final_state)
 }
 
+/// Which optional tensors an SSD scan has.
+#[derive(Clone, Debug, Default)]
+pub struct Ssd {
+    pub scale: bool,
+    pub d: bool,
+    pub initial_state: bool,
+    /// `[b, l]`
+    pub seq_start: Option<Vec<u32>>,
+}
+
+/// The output, of the shape of `x`, and the final state `[b, h, p, n]`, from the inputs in the order
+/// of `taipan::Ssd`, by the recurrence.
+pub fn ssd(form: &Ssd, inputs: &[Array]) -> (Array, Array) {
+    let mut optional = inputs[4..].iter();
+    let mut next = |given: bool| given.then(|| optional.next().unwrap());
+    let [scale, d, initial_state] = [next(form.scale), next(form.d), next(form.initial_state)];
+    let [x, a, k, q] = [0, 1, 2, 3].map(|i| &inputs[i]);
+    let (batch, len) = (x.shape[0], x.shape[1]);
+    let ranks = if x.shape.len() == 5 { x.shape[2] } else { 1 };
+    let [heads, channels] = *x.shape.last_chunk().unwrap();
+    let [groups, states] = *k.shape.last_chunk().unwrap();
+    let mut y = Array { shape: x.shape.clone(), data: vec![0.0; x.data.len()] };
+    let shape = [batch, heads, channels, states];
+    let mut state = Array::from_fn(&shape, |i| initial_state.map_or(0.0, |h| h.at(i)));
+    for (i, t) in indices(&[batch, len]).iter().map(|index| (index[0], index[1])) {
+        let starts = form.seq_start.as_ref().is_some_and(|start| start[i * len + t] != 0);
+        for j in 0..heads {
+            let group = j / (heads / groups);
+            let decay = if starts { 0.0 } else { a.at(&[i, t, j]).exp() };
+            let scale = scale.map_or(1.0, |scale| scale.at(&[i, t, j]));
+            for c in 0..channels {
+                let h = &mut state.data[((i * heads + j) * channels + c) * states..][..states];
+                let row = |rank: usize| (i * len + t) * ranks + rank;
+                let input = |rank: usize| x.data[(row(rank) * heads + j) * channels + c];
+                let of = |from: &Array, rank: usize, s: usize| {
+                    from.data[(row(rank) * groups + group) * states + s]
+                };
+                for (s, h) in h.iter_mut().enumerate() {
+                    let entering: f64 = (0..ranks).map(|rank| input(rank) * of(k, rank, s)).sum();
+                    *h = decay * *h + scale * entering;
+                }
+                for rank in 0..ranks {
+                    let seen: f64 = h.iter().enumerate().map(|(s, h)| of(q, rank, s) * h).sum();
+                    y.data[(row(rank) * heads + j) * channels + c] =
+                        seen + d.map_or(0.0, |d| d.at(&[j]) * input(rank));
+                }
+            }
+        }
+    }
+    (y, state)
+}
+
 /// The `k` largest elements along the last dimension and their indices: the largest first, equal
 /// ones by their index, NaN before all.
 pub fn topk(x: &Array, k: usize) -> (Array, Array) {

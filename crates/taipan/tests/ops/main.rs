@@ -35,6 +35,7 @@ mod scan;
 mod select;
 mod shapes;
 mod softmax;
+mod ssd;
 mod topk;
 mod unary;
 mod zero_order_hold;
