@@ -12,6 +12,7 @@ mod web;
 #[path = "../harness/naive.rs"]
 mod naive;
 
+mod attention;
 mod binary;
 mod cast;
 mod conv1d;
@@ -30,6 +31,7 @@ mod linear_cross_entropy;
 mod losses;
 mod reduce;
 mod rms_norm;
+mod rope;
 mod sample;
 mod scan;
 mod select;

@@ -146,8 +146,7 @@ fn agrees_with_the_selective_scan() -> Result<()> {
         let x = random(&[b, l, h, p], 1)?;
         let dt = Tensor::rand(&[b, l, h], 2, DType::F32, &device)?;
         let (k, q) = (random(&[b, l, 1, n], 3)?, random(&[b, l, 1, n], 4)?);
-        let (y, state) =
-            ssd(&Ssd { scale: Some(&dt), ..Ssd::new(&x, &dt.scale(-1.0)?, &k, &q) })?;
+        let (y, state) = ssd(&Ssd { scale: Some(&dt), ..Ssd::new(&x, &dt.scale(-1.0)?, &k, &q) })?;
         let ones = Tensor::ones(&[b, l, h, p], DType::F32, &device)?;
         let delta = ones.mul(&dt.reshape(&[b, l, h, 1])?)?.reshape(&[b, l, h * p])?;
         let a_log = Tensor::zeros(&[h * p, n], DType::F32, &device)?;
@@ -171,14 +170,10 @@ fn agrees_with_the_selective_scan() -> Result<()> {
 fn errors() -> Result<()> {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
     let (x, a) = (zeros(&[2, 5, 4, 3])?, zeros(&[2, 5, 4])?);
-    let message = |x: &Tensor, a: &Tensor, k: &Tensor| {
-        ssd(&Ssd::new(x, a, k, k)).unwrap_err().to_string()
-    };
+    let message =
+        |x: &Tensor, a: &Tensor, k: &Tensor| ssd(&Ssd::new(x, a, k, k)).unwrap_err().to_string();
     let k = zeros(&[2, 5, 3, 8])?;
-    assert_eq!(
-        message(&x, &a, &k),
-        "ssd: 4 heads and 3 groups, expected a multiple of the groups"
-    );
+    assert_eq!(message(&x, &a, &k), "ssd: 4 heads and 3 groups, expected a multiple of the groups");
     let k = zeros(&[2, 6, 2, 8])?;
     assert_eq!(message(&x, &a, &k), "ssd: k is [2, 6, 2, 8], expected [2, 5, 2, 8]");
     let k = zeros(&[2, 5, 2, 8])?;

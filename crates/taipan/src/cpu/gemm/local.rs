@@ -1,18 +1,30 @@
-//! Products of small matrices within a task: one thread, and no memory but that of the packed
-//! operands, which is reused.
+//! Products of small matrices within a task: one thread, and packed operands that are used again.
 
 use super::micro::Micro;
-use super::{Entry, Gemm, Tiles};
+use super::{Gemm, Operand, Side, Source, Tiles};
 use crate::cpu::isa::Level;
 use crate::dtype::Real;
 use crate::error::Result;
-use crate::product::Product;
+use crate::product::{Layout, Product};
 
 /// Multiplies small matrices, one product after the other.
 pub(crate) struct LocalGemm<A> {
     micro: Micro<A>,
-    left: Vec<A>,
-    right: Vec<A>,
+    left: Panels<A>,
+    right: Panels<A>,
+}
+
+/// A packed operand.
+pub(crate) struct Panels<A> {
+    packed: Vec<A>,
+    lanes: usize,
+    depth: usize,
+}
+
+impl<A> Default for Panels<A> {
+    fn default() -> Self {
+        Panels { packed: Vec::new(), lanes: 0, depth: 0 }
+    }
 }
 
 /// What becomes of the sums that are there already.
@@ -26,34 +38,86 @@ pub(crate) enum Store {
 
 impl<A: Real> LocalGemm<A> {
     pub(crate) fn new() -> Self {
-        LocalGemm { micro: A::micro(Level::current()), left: Vec::new(), right: Vec::new() }
+        let [left, right] = [Panels::default(), Panels::default()];
+        LocalGemm { micro: A::micro(Level::current()), left, right }
     }
 
-    /// The product of the first entry, `[m, n]`. The order of the sums is that of `k`.
-    pub(crate) fn run(&mut self, gemm: &Gemm<A>, sums: &mut [A], store: Store) -> Result<()> {
-        let Product { m, n, k, .. } = gemm.product;
-        assert!(sums.len() == m * n, "gemm: an output of another size");
-        if m == 0 || n == 0 || k == 0 {
-            if store == Store::Overwrite {
-                sums.fill(A::ZERO);
-            }
+    /// Pack the left operand, `[m, k]`.
+    pub(crate) fn pack_left(
+        &self,
+        source: &dyn Source<A>,
+        layout: Layout,
+        [m, k]: [usize; 2],
+        panels: &mut Panels<A>,
+    ) -> Result<()> {
+        let operand = Operand { source, side: Side::Left, layout, first_line: 0 };
+        panels.resize(m, k, self.micro.rows);
+        if panels.packed.is_empty() {
             return Ok(());
         }
-        let Entry { left, right, .. } = gemm.entry(0);
-        let (rows, columns) = (self.micro.rows, self.micro.columns);
-        self.left.resize(m.next_multiple_of(rows) * k, A::ZERO);
-        self.right.resize(n.next_multiple_of(columns) * k, A::ZERO);
-        (self.micro.pack_left)(left, 0..m, 0..k, &mut self.left)?;
-        (self.micro.pack_right)(right, 0..n, 0..k, &mut self.right)?;
+        (self.micro.pack_left)(operand, 0..m, 0..k, &mut panels.packed)
+    }
+
+    /// Pack the right operand, `[k, n]`.
+    pub(crate) fn pack_right(
+        &self,
+        source: &dyn Source<A>,
+        layout: Layout,
+        [k, n]: [usize; 2],
+        panels: &mut Panels<A>,
+    ) -> Result<()> {
+        let operand = Operand { source, side: Side::Right, layout, first_line: 0 };
+        panels.resize(n, k, self.micro.columns);
+        if panels.packed.is_empty() {
+            return Ok(());
+        }
+        (self.micro.pack_right)(operand, 0..n, 0..k, &mut panels.packed)
+    }
+
+    /// The product of packed operands, `[m, n]`. The order of the sums is that of `k`.
+    pub(crate) fn multiply(
+        &self,
+        left: &Panels<A>,
+        right: &Panels<A>,
+        sums: &mut [A],
+        store: Store,
+    ) {
+        let n = right.lanes;
+        assert!(left.depth == right.depth, "gemm: operands of another depth");
+        assert!(sums.len() == left.lanes * n, "gemm: an output of another size");
+        if left.depth == 0 && store == Store::Overwrite {
+            sums.fill(A::ZERO);
+        }
+        if sums.is_empty() || left.depth == 0 {
+            return;
+        }
         let tiles = Tiles {
             micro: &self.micro,
-            depth: k,
-            left: &self.left,
-            right: &self.right,
+            depth: left.depth,
+            left: &left.packed,
+            right: &right.packed,
             stride: n,
             add: store == Store::Add,
         };
         tiles.run(0..n, sums);
+    }
+
+    /// The product of the first entry, `[m, n]`.
+    pub(crate) fn run(&mut self, gemm: &Gemm<A>, sums: &mut [A], store: Store) -> Result<()> {
+        let Product { m, n, k, left: left_layout, right: right_layout, .. } = gemm.product;
+        let (mut left, mut right) =
+            (std::mem::take(&mut self.left), std::mem::take(&mut self.right));
+        self.pack_left(gemm.left, left_layout, [m, k], &mut left)?;
+        self.pack_right(gemm.right, right_layout, [k, n], &mut right)?;
+        self.multiply(&left, &right, sums, store);
+        (self.left, self.right) = (left, right);
         Ok(())
+    }
+}
+
+impl<A: Real> Panels<A> {
+    fn resize(&mut self, lanes: usize, depth: usize, width: usize) {
+        self.packed.resize(lanes.next_multiple_of(width) * depth, A::ZERO);
+        (self.lanes, self.depth) = (lanes, depth);
     }
 }

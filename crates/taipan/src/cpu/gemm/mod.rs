@@ -26,7 +26,7 @@ use std::ops::Range;
 pub(crate) use self::dots::{Dots, dots_bf16, dots_f16, dots_f32, dots_f64};
 use self::dots::{Lines, Rows, Strip};
 pub(crate) use self::int8::{BLOCK as INT8_BLOCK, Int8, quantize};
-pub(crate) use self::local::{LocalGemm, Store};
+pub(crate) use self::local::{LocalGemm, Panels, Store};
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use self::micro::multiply_adds;
 use self::micro::{LANES_MAX, Micro, TILE_MAX};

@@ -1,14 +1,14 @@
 //! The gradients of the scan on the CPU.
 
-use super::cpu::{Chunk, Decays, Inputs, Room, mask, product, scale_by};
+use super::cpu::{Chunk, Decays, Inputs, Room, mask, product, scale_by, scale_rows};
 use super::{ChunkedScan, OP, Optional, Sizes};
-use crate::cpu::gemm::{Dense, Gemm, Store};
+use crate::cpu::CpuBuffer;
+use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::{add, add_scaled};
 use crate::cpu::reduce::{dot, sum};
 use crate::cpu::threads::try_for_tasks;
-use crate::cpu::{CpuBuffer, gemm::LocalGemm};
-use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::kernel::CpuIo;
 use crate::product::Layout;
@@ -85,7 +85,8 @@ impl<T: Float> Backward<'_, T> {
                 behind.copy_from_slice(dstate);
                 let chunk = inputs.chunk(sequence, index);
                 let decays = Decays::new(inputs, &chunk, head);
-                inputs.scaled_rows(self.dy, &chunk, head, |t| decays.before[t], &mut rows);
+                inputs.widened_rows(self.dy, &chunk, head, &mut rows);
+                scale_rows(&mut rows, p, &decays.before, sizes.r);
                 scale_by(dstate, decays.all);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let q = inputs.group(inputs.q, &chunk, inputs.group_of(head));
@@ -112,7 +113,11 @@ impl<T: Float> Backward<'_, T> {
             .split(dx, r * h * p, &all)
             .into_iter()
             .zip(inputs.split(da, h, &all))
-            .zip(inputs.split(dk, r * g * n, &all).into_iter().zip(inputs.split(dq, r * g * n, &all)))
+            .zip(inputs.split(dk, r * g * n, &all).into_iter().zip(inputs.split(
+                dq,
+                r * g * n,
+                &all,
+            )))
             .zip(dd_terms.chunks_mut(h))
             .map(|((((chunk, dx), (_, da)), ((_, dk), (_, dq))), dd)| {
                 let dscale = dscales.as_mut().and_then(Iterator::next).map(|(_, dscale)| dscale);
@@ -146,9 +151,18 @@ impl<T: Float> Backward<'_, T> {
             dk: zeros(rows * n),
             products: zeros(rows * rows),
             term: zeros(rows * n),
+            dy: Vec::new(),
+            q: zeros(rows * n),
+            panels: Panels::default(),
         };
         for group in 0..g {
             inputs.scores(chunk, group, &mut room)?;
+            let (k, q) =
+                (inputs.group(inputs.k, chunk, group), inputs.group(inputs.q, chunk, group));
+            for (i, to) in sums.q.chunks_mut(n).enumerate() {
+                T::widen(&q.data[i * q.stride..][..n], to);
+            }
+            room.gemm.pack_left(&k, Layout::RowMajor, [rows, n], &mut room.left)?;
             sums.weights.fill(T::Acc::ZERO);
             sums.dq.fill(T::Acc::ZERO);
             sums.dk.fill(T::Acc::ZERO);
@@ -156,8 +170,6 @@ impl<T: Float> Backward<'_, T> {
                 self.head_gradients(chunk, head, dstates, (&mut room, &mut sums), &mut grads)?;
             }
             let weights = Dense { data: &sums.weights, stride: rows };
-            let (k, q) =
-                (inputs.group(inputs.k, chunk, group), inputs.group(inputs.q, chunk, group));
             // dq += weights·k, dk += weightsᵀ·q
             let product_of = |left| product(rows, n, rows, left, Layout::RowMajor);
             let gemm = Gemm { product: product_of(Layout::RowMajor), left: &weights, right: &k };
@@ -186,31 +198,27 @@ impl<T: Float> Backward<'_, T> {
         let at = (chunk.sequence * h + head) * sizes.chunks() + chunk.index;
         let one = sizes.state();
         let (state, dstate) = (&self.states[at * one..][..one], &dstates[at * one..][..one]);
-        let (state_rows, dstate_rows) =
-            (Dense { data: state, stride: n }, Dense { data: dstate, stride: n });
         let decays = Decays::new(inputs, chunk, head);
-        let group = inputs.group_of(head);
-        let (k, q) = (inputs.group(inputs.k, chunk, group), inputs.group(inputs.q, chunk, group));
-        let (x, dy) = (inputs.head(inputs.x, chunk, head), inputs.head(self.dy, chunk, head));
         let d = inputs.d.map_or(T::Acc::ZERO, |d| d[head]);
         let zeros = |len: usize| vec![T::Acc::ZERO; len];
-        let (mut wide_x, mut wide_dy, mut wide_q) = (zeros(p), zeros(p), zeros(n));
         let mut through = Through { before: zeros(steps), after: zeros(steps), all: T::Acc::ZERO };
+        inputs.widened_rows(inputs.x, chunk, head, &mut room.x);
+        inputs.widened_rows(self.dy, chunk, head, &mut sums.dy);
+        let (x, dy) = (Dense { data: &room.x, stride: p }, Dense { data: &sums.dy, stride: p });
 
         // What enters the state behind the chunk: after_j·dstate·k_j.
-        let product_of = product(rows, p, n, Layout::RowMajor, Layout::Transposed);
-        let gemm = Gemm { product: product_of, left: &k, right: &dstate_rows };
-        room.gemm.run(&gemm, &mut room.tile, Store::Overwrite)?;
-        for (i, tile) in room.tile.chunks_mut(p).enumerate() {
-            let x = widened(&x.data[i * x.stride..][..p], &mut wide_x);
-            scale_by(tile, decays.after[i / r]);
+        let behind = Dense { data: dstate, stride: n };
+        room.gemm.pack_right(&behind, Layout::Transposed, [n, p], &mut room.right)?;
+        room.gemm.multiply(&room.left, &room.right, &mut room.tile, Store::Overwrite);
+        scale_rows(&mut room.tile, p, &decays.after, r);
+        for (i, (tile, x)) in room.tile.chunks(p).zip(room.x.chunks(p)).enumerate() {
             through.after[i / r] += decays.scale[i / r] * dot(x, tile);
         }
 
         // What enters the outputs of the chunk: maskedᵀ·dy, with masked = scores ⊙ Λ.
-        let product_of = product(rows, rows, p, Layout::RowMajor, Layout::Transposed);
-        let gemm = Gemm { product: product_of, left: &dy, right: &x };
-        room.gemm.run(&gemm, &mut sums.products, Store::Overwrite)?;
+        room.gemm.pack_left(&dy, Layout::RowMajor, [rows, p], &mut sums.panels)?;
+        room.gemm.pack_right(&x, Layout::Transposed, [p, rows], &mut room.right)?;
+        room.gemm.multiply(&sums.panels, &room.right, &mut sums.products, Store::Overwrite);
         decays.fill_lambda(&mut room.lambda);
         mask(&room.scores, &room.lambda, &vec![T::Acc::ONE; steps], r, &mut room.masked);
         weigh(
@@ -224,13 +232,13 @@ impl<T: Float> Backward<'_, T> {
         room.gemm.run(&gemm, &mut room.tile, Store::Add)?;
 
         let (mut dscale, mut dd) = (zeros(steps), T::Acc::ZERO);
-        for (i, tile) in room.tile.chunks_mut(p).enumerate() {
-            let x = widened(&x.data[i * x.stride..][..p], &mut wide_x);
-            let dy = widened(&dy.data[i * dy.stride..][..p], &mut wide_dy);
+        for (i, (tile, x)) in room.tile.chunks(p).zip(room.x.chunks(p)).enumerate() {
             dscale[i / r] += dot(tile, x);
-            dd += dot(dy, x);
-            scale_by(tile, decays.scale[i / r]);
-            add_scaled(tile, d, dy);
+            dd += dot(&sums.dy[i * p..][..p], x);
+        }
+        scale_rows(&mut room.tile, p, &decays.scale, r);
+        add_scaled(&mut room.tile, d, &sums.dy);
+        for (i, tile) in room.tile.chunks(p).enumerate() {
             T::narrow(tile, &mut grads.dx[(i * h + head) * p..][..p]);
         }
         if let Some(to) = &mut grads.dscale {
@@ -241,21 +249,19 @@ impl<T: Float> Backward<'_, T> {
         }
 
         // dq: before_t·stateᵀ·dy_t, and dk: after_j·scale_j·dstateᵀ·x_j
-        let product_of = product(rows, n, p, Layout::RowMajor, Layout::RowMajor);
-        let gemm = Gemm { product: product_of, left: &dy, right: &state_rows };
-        room.gemm.run(&gemm, &mut sums.term, Store::Overwrite)?;
-        for (i, term) in sums.term.chunks_mut(n).enumerate() {
-            scale_by(term, decays.before[i / r]);
-            let q = widened(&q.data[i * q.stride..][..n], &mut wide_q);
+        let before = Dense { data: state, stride: n };
+        room.gemm.pack_right(&before, Layout::RowMajor, [p, n], &mut room.right)?;
+        room.gemm.multiply(&sums.panels, &room.right, &mut sums.term, Store::Overwrite);
+        scale_rows(&mut sums.term, n, &decays.before, r);
+        for (i, (term, q)) in sums.term.chunks(n).zip(sums.q.chunks(n)).enumerate() {
             through.before[i / r] += dot(term, q);
         }
         add(&mut sums.dq, &sums.term);
-        let gemm = Gemm { product: product_of, left: &x, right: &dstate_rows };
-        room.gemm.run(&gemm, &mut sums.term, Store::Overwrite)?;
-        for (i, term) in sums.term.chunks_mut(n).enumerate() {
-            scale_by(term, decays.after[i / r] * decays.scale[i / r]);
-        }
-        add(&mut sums.dk, &sums.term);
+        scale_rows(&mut room.x, p, &decays.entering(), r);
+        let product_of = product(rows, n, p, Layout::RowMajor, Layout::RowMajor);
+        let left = Dense { data: &room.x, stride: p };
+        let gemm = Gemm { product: product_of, left: &left, right: &behind };
+        room.gemm.run(&gemm, &mut sums.dk, Store::Add)?;
 
         through.all = decays.all * dot(dstate, state);
         let da = grads.da.iter_mut().skip(head).step_by(h);
@@ -276,6 +282,11 @@ struct Sums<A> {
     products: Vec<A>,
     /// `[rows, n]`
     term: Vec<A>,
+    /// `dy` of a head, `[rows, p]`
+    dy: Vec<A>,
+    /// `q` of a group, `[rows, n]`
+    q: Vec<A>,
+    panels: Panels<A>,
 }
 
 /// What passes through the decays of a chunk, by step.

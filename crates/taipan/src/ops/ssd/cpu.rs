@@ -7,12 +7,12 @@
 use std::ops::Range;
 
 use super::{ChunkedScan, OP, Optional, Sizes};
-use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Store, threads_for};
+use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store, threads_for};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::add_scaled;
 use crate::cpu::threads::try_for_tasks;
 use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
-use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::kernel::CpuIo;
 use crate::product::{Layout, Product};
@@ -114,6 +114,10 @@ impl<'a, T: Float> Inputs<'a, T> {
             self.advance(0..sizes.chunks(), state, states)?;
             return self.store_outputs(0..sizes.chunks(), states, y);
         }
+        if sizes.l == 1 {
+            self.step(state, y);
+            return Ok(());
+        }
         let len = sizes.b * sizes.h * SEGMENT.min(sizes.chunks()) * sizes.state();
         let mut states = CpuBuffer::scratch(OP, len * size_of::<T::Acc>())?;
         for first in (0..sizes.chunks()).step_by(SEGMENT) {
@@ -148,8 +152,8 @@ impl<'a, T: Float> Inputs<'a, T> {
                 before.copy_from_slice(state);
                 let chunk = self.chunk(sequence, index);
                 let decays = Decays::new(self, &chunk, head);
-                let factors = |row| decays.after[row] * decays.scale[row];
-                self.scaled_rows(self.x, &chunk, head, factors, &mut inputs);
+                self.widened_rows(self.x, &chunk, head, &mut inputs);
+                scale_rows(&mut inputs, p, &decays.entering(), self.sizes.r);
                 scale_by(state, decays.all);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let k = self.group(self.k, &chunk, self.group_of(head));
@@ -160,31 +164,18 @@ impl<'a, T: Float> Inputs<'a, T> {
         })
     }
 
-    /// Rows of a head, `[rows, p]`, each times a factor of its step.
-    pub(super) fn scaled_rows(
-        &self,
-        x: &[T],
-        chunk: &Chunk,
-        head: usize,
-        factor: impl Fn(usize) -> T::Acc,
-        rows: &mut Vec<T::Acc>,
-    ) {
-        let Sizes { p, r, .. } = self.sizes;
+    /// Rows of a head, `[rows, p]`.
+    pub(super) fn widened_rows(&self, x: &[T], chunk: &Chunk, head: usize, rows: &mut Vec<T::Acc>) {
+        let p = self.sizes.p;
         rows.resize(chunk.rows * p, T::Acc::ZERO);
         let x = self.head(x, chunk, head);
-        for (i, row) in rows.chunks_mut(p.max(1)).enumerate() {
+        for (i, row) in rows.chunks_mut(p).enumerate() {
             T::widen(&x.data[i * x.stride..][..p], row);
-            scale_by(row, factor(i / r));
         }
     }
 
     /// The outputs of these chunks, from the states before each.
-    fn store_outputs(
-        &self,
-        chunks: Range<usize>,
-        states: &[T::Acc],
-        y: &mut [T],
-    ) -> Result<()> {
+    fn store_outputs(&self, chunks: Range<usize>, states: &[T::Acc], y: &mut [T]) -> Result<()> {
         let Sizes { h, p, r, .. } = self.sizes;
         let row = h * p;
         if y.is_empty() {
@@ -201,22 +192,19 @@ impl<'a, T: Float> Inputs<'a, T> {
                     let at = at + chunk.index - chunks.start;
                     let state = states.get(at * one..(at + 1) * one).unwrap_or_default();
                     let decays = Decays::new(self, &chunk, head);
-                    self.from_state(&chunk, head, state, &mut room)?;
-                    let x = self.head(self.x, &chunk, head);
-                    let d = self.d.map_or(T::Acc::ZERO, |d| d[head]);
-                    for (i, tile) in room.tile.chunks_mut(p).enumerate() {
-                        scale_by(tile, decays.before[i / r]);
-                        if self.d.is_some() {
-                            let x = &x.data[i * x.stride..][..p];
-                            add_scaled(tile, d, widened(x, &mut room.row[..p]));
-                        }
+                    self.from_state(state, &mut room)?;
+                    self.widened_rows(self.x, &chunk, head, &mut room.x);
+                    scale_rows(&mut room.tile, p, &decays.before, r);
+                    if let Some(d) = self.d {
+                        add_scaled(&mut room.tile, d[head], &room.x);
                     }
                     decays.fill_lambda(&mut room.lambda);
                     mask(&room.scores, &room.lambda, &decays.scale, r, &mut room.masked);
                     let product =
                         product(chunk.rows, p, chunk.rows, Layout::RowMajor, Layout::RowMajor);
                     let left = Dense { data: &room.masked, stride: chunk.rows };
-                    let intra = Gemm { product, left: &left, right: &x };
+                    let right = Dense { data: &room.x, stride: p };
+                    let intra = Gemm { product, left: &left, right: &right };
                     room.gemm.run(&intra, &mut room.tile, Store::Add)?;
                     for (i, tile) in room.tile.chunks(p).enumerate() {
                         T::narrow(tile, &mut y[i * row + head * p..][..p]);
@@ -227,27 +215,28 @@ impl<'a, T: Float> Inputs<'a, T> {
         })
     }
 
-    /// `q·kᵀ` of a group, `[rows, rows]`
-    pub(super) fn scores(&self, chunk: &Chunk, group: usize, room: &mut Room<T::Acc>) -> Result<()> {
-        let (q, k) = (self.group(self.q, chunk, group), self.group(self.k, chunk, group));
-        let (rows, n) = (chunk.rows, self.sizes.n);
-        let product = product(rows, rows, n, Layout::RowMajor, Layout::Transposed);
-        room.gemm.run(&Gemm { product, left: &q, right: &k }, &mut room.scores, Store::Overwrite)
-    }
-
-    /// `q·stateᵀ` of a head, `[rows, p]`, in `room.tile`
-    fn from_state(
+    /// `q·kᵀ` of a group, `[rows, rows]`; its `q` stays packed in `room`.
+    pub(super) fn scores(
         &self,
         chunk: &Chunk,
-        head: usize,
-        state: &[T::Acc],
+        group: usize,
         room: &mut Room<T::Acc>,
     ) -> Result<()> {
+        let (q, k) = (self.group(self.q, chunk, group), self.group(self.k, chunk, group));
+        let (rows, n) = (chunk.rows, self.sizes.n);
+        room.gemm.pack_left(&q, Layout::RowMajor, [rows, n], &mut room.left)?;
+        room.gemm.pack_right(&k, Layout::Transposed, [n, rows], &mut room.right)?;
+        room.gemm.multiply(&room.left, &room.right, &mut room.scores, Store::Overwrite);
+        Ok(())
+    }
+
+    /// `left·stateᵀ`, `[rows, p]`, in `room.tile`, with what is packed as `room.left`.
+    pub(super) fn from_state(&self, state: &[T::Acc], room: &mut Room<T::Acc>) -> Result<()> {
         let Sizes { p, n, .. } = self.sizes;
-        let product = product(chunk.rows, p, n, Layout::RowMajor, Layout::Transposed);
-        let q = self.group(self.q, chunk, self.group_of(head));
         let state = Dense { data: state, stride: n };
-        room.gemm.run(&Gemm { product, left: &q, right: &state }, &mut room.tile, Store::Overwrite)
+        room.gemm.pack_right(&state, Layout::Transposed, [n, p], &mut room.right)?;
+        room.gemm.multiply(&room.left, &room.right, &mut room.tile, Store::Overwrite);
+        Ok(())
     }
 
     /// A tensor `[b, l, step]` in these chunks of each sequence.
@@ -287,7 +276,11 @@ pub(super) struct Decays<A> {
 }
 
 impl<A: Real> Decays<A> {
-    pub(super) fn new<T: Float<Acc = A>>(inputs: &Inputs<T>, chunk: &Chunk, head: usize) -> Decays<A> {
+    pub(super) fn new<T: Float<Acc = A>>(
+        inputs: &Inputs<T>,
+        chunk: &Chunk,
+        head: usize,
+    ) -> Decays<A> {
         let Sizes { l, h, .. } = inputs.sizes;
         let first = chunk.sequence * l;
         let steps = || chunk.steps.clone().map(|t| first + t);
@@ -318,6 +311,11 @@ impl<A: Real> Decays<A> {
         Decays { a, before, after, all: all[0], scale }
     }
 
+    /// From the inputs of each step to behind the chunk.
+    pub(super) fn entering(&self) -> Vec<A> {
+        self.after.iter().zip(&self.scale).map(|(after, scale)| *after * *scale).collect()
+    }
+
     /// `lambda[t, j]`, the decay from behind step `j` to behind step `t`; 0 for `j > t`. Each
     /// exponent is the sum of its own steps: a difference of long sums would lose digits.
     pub(super) fn fill_lambda(&self, lambda: &mut [A]) {
@@ -336,8 +334,11 @@ pub(super) struct Room<A> {
     pub(super) lambda: Vec<A>,
     /// `[rows, p]`
     pub(super) tile: Vec<A>,
-    /// A row of `x`.
-    row: Vec<A>,
+    /// `x` of a head, `[rows, p]`
+    pub(super) x: Vec<A>,
+    /// `q` or, backward, `k` of a group, `[rows, n]`
+    pub(super) left: Panels<A>,
+    pub(super) right: Panels<A>,
 }
 
 impl<A: Real> Room<A> {
@@ -350,7 +351,9 @@ impl<A: Real> Room<A> {
             masked: zeros(rows * rows),
             lambda: zeros(steps * steps),
             tile: zeros(rows * sizes.p),
-            row: zeros(sizes.p),
+            x: Vec::new(),
+            left: Panels::default(),
+            right: Panels::default(),
         }
     }
 }
@@ -366,6 +369,15 @@ vectorized! {
     pub(super) fn scale_by<I: Isa, A: Real>(x: &mut [A], factor: A) {
         for x in x {
             *x *= factor;
+        }
+    }
+
+    /// Each row of `x`, `[rows, width]`, times the factor of its step.
+    pub(super) fn scale_rows<I: Isa, A: Real>(x: &mut [A], width: usize, factors: &[A], r: usize) {
+        for (x, factor) in x.chunks_exact_mut(width * r).zip(factors) {
+            for x in x {
+                *x *= *factor;
+            }
         }
     }
 

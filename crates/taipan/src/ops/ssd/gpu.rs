@@ -187,8 +187,13 @@ pub(super) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     if let Some(dd) = dd {
         let terms = scan.scratch(steps)?;
         scan.dots(x, (dy.all(), scan.elem), [steps, r, h, p], &terms)?;
-        let sum = Reduction::sum_of_rows(b * l, h);
-        gpu.reduce(OP, sum, (terms.all(), DType::F32), dd.elements())?;
+        match b * l {
+            0 => gpu.fill(OP, dd.data, 0)?,
+            rows => {
+                let sum = Reduction::sum_of_rows(rows, h);
+                gpu.reduce(OP, sum, (terms.all(), DType::F32), dd.elements())?;
+            }
+        }
     }
 
     // Of the products q·k, for each head and in sum over the heads of a group.
@@ -320,7 +325,16 @@ impl<'a> Context<'a> {
         let Sizes { h, n, .. } = self.sizes;
         let (state, chunks) = (self.sizes.state(), self.sizes.chunks());
         let (sequence, unit) = (h * chunks * state, chunks * state);
-        Operand { data, dtype: DType::F32, sequence, chunk: state, share: 1, unit, row: n, column: 1 }
+        Operand {
+            data,
+            dtype: DType::F32,
+            sequence,
+            chunk: state,
+            share: 1,
+            unit,
+            row: n,
+            column: 1,
+        }
     }
 
     /// `[b, chunks, units, rows, rows]`: of each head or group, `[rows, rows]`.
@@ -369,11 +383,7 @@ impl<'a> Context<'a> {
             name: OP,
             program: decays_program(self.scale.is_some(), self.seq_start.is_some()),
             params: self.params(chunks)?,
-            inputs: &[
-                self.a,
-                self.scale.unwrap_or(self.a),
-                self.seq_start.unwrap_or(self.a),
-            ],
+            inputs: &[self.a, self.scale.unwrap_or(self.a), self.seq_start.unwrap_or(self.a)],
             outputs: &[before.all(), after.all(), entering.all(), all.all()],
             grid: Grid { work: 40 * steps as u64, ..Grid::elements(chunks) },
         })?;
@@ -723,7 +733,9 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
         }
     }
     for width in crate::gpu::WIDTHS {
-        all.extend([(elem, elem), (elem, wide), (wide, wide)].map(|(u, v)| dots_program(u, v, width)));
+        all.extend(
+            [(elem, elem), (elem, wide), (wide, wide)].map(|(u, v)| dots_program(u, v, width)),
+        );
     }
     let mut product = |left, right, out, rows, factor, finish| {
         let types = [left, right, elem, out];

@@ -6,6 +6,7 @@
 mod backward;
 mod cpu;
 mod gpu;
+mod step;
 
 #[cfg(test)]
 pub(super) use self::gpu::programs;
