@@ -167,6 +167,8 @@ pub(crate) trait Real:
     const ONE: Self;
     /// Minus infinity.
     const NEG_INFINITY: Self;
+    /// The least finite number.
+    const LOWEST: Self;
     /// The square root, correctly rounded.
     fn sqrt(self) -> Self;
     /// The magnitude.
@@ -199,6 +201,7 @@ macro_rules! real {
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
             const NEG_INFINITY: $t = <$t>::NEG_INFINITY;
+            const LOWEST: $t = <$t>::MIN;
             #[inline(always)]
             fn sqrt(self) -> $t {
                 self.sqrt()

@@ -112,6 +112,7 @@
 //! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`],
 //!   [`linear_cross_entropy`]: the ops of a Mamba model, each with its gradient;
 //!   [`selective_scan_step`] and [`Tensor::sample`] for decoding.
+//! - [`ssd`], [`attention`], [`rope`], [`gated_rms_norm`]: those of Mamba-2, Mamba-3 and hybrids.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]:
 //!   what to do with them.
 //! - [`nn`]: named parameters, and the blocks that models are made of. [`safetensors`]: files.
@@ -170,6 +171,7 @@ pub use device::Device;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result};
 pub use function::Activation;
+pub use ops::attention::{Attention, attention};
 pub use ops::broadcast::Operand;
 pub use ops::concat::concat;
 pub use ops::conv1d::{CausalConv1d, causal_conv1d};
@@ -182,10 +184,12 @@ pub use ops::linear::{
 };
 pub use ops::linear_cross_entropy::linear_cross_entropy;
 pub use ops::losses::{binary_cross_entropy_with_logits, mse_loss};
-pub use ops::rms_norm::{add_rms_norm, rms_norm};
+pub use ops::rms_norm::{GateOrder, add_rms_norm, gated_rms_norm, rms_norm};
+pub use ops::rope::rope;
 pub use ops::sample::Sampling;
 pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_scan_step};
 pub use ops::shapes::stack;
+pub use ops::ssd::{Ssd, ssd};
 #[cfg(not(target_family = "wasm"))]
 pub use profile::profile;
 pub use recompute::recompute;

@@ -3,6 +3,7 @@
 //! the kernels.
 
 pub(crate) mod affine;
+pub(crate) mod attention;
 pub(crate) mod binary;
 pub(crate) mod broadcast;
 pub(crate) mod cast;
@@ -24,6 +25,7 @@ pub(crate) mod operators;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
 pub(crate) mod rms_norm;
+pub(crate) mod rope;
 pub(crate) mod sample;
 pub(crate) mod scan;
 pub(crate) mod select;
@@ -31,6 +33,7 @@ pub(crate) mod shapes;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 pub(crate) mod split;
+pub(crate) mod ssd;
 pub(crate) mod statistics;
 pub(crate) mod topk;
 pub(crate) mod transpose;
@@ -48,9 +51,12 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         sample::programs,
         affine::programs,
         cross_entropy::programs,
+        attention::programs,
         scan::programs,
+        ssd::programs,
         conv1d::programs,
         rms_norm::programs,
+        rope::programs,
         gated::programs,
         cumsum::programs,
         dropout::programs,

@@ -6,7 +6,8 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{GpuView, Strided};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
+use crate::grad_mode;
+use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one, update};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -22,6 +23,42 @@ impl Tensor {
     /// ```
     pub fn slice(&self, dim: usize, range: Range<usize>) -> Result<Tensor> {
         apply_one(Slice { dim, range }, &[self])
+    }
+
+    /// Overwrite the elements from index `start` along `dim` on with `slice`, in place: for caches.
+    /// Another tensor that shares the memory keeps its values, by a copy. There is no gradient: an
+    /// error outside of [`no_grad`](crate::no_grad) if one of the two is tracked.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let mut cache = Tensor::zeros(&[2, 3], DType::U32, &Device::Cpu)?;
+    /// cache.write_slice(1, 1, &Tensor::new(&[5u32, 6], &[2, 1], &Device::Cpu)?)?;
+    /// assert_eq!(cache.read_blocking::<u32>()?, [0, 5, 0, 0, 6, 0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn write_slice(&mut self, dim: usize, start: usize, slice: &Tensor) -> Result<()> {
+        const OP: &str = "write_slice";
+        let (whole, found) = (self.shape().to_vec(), slice.shape());
+        ensure_dim(OP, dim, &whole)?;
+        slice.dtype().ensure(self.dtype(), OP, "the slice")?;
+        let mut expected = whole.clone();
+        expected[dim] = found.get(dim).copied().unwrap_or(0);
+        ensure!(OP, found == expected, "the slice is {found:?}, expected {expected:?}");
+        let end = start.saturating_add(expected[dim]);
+        ensure!(OP, end <= whole[dim], "{start}..{end} is not within dimension {dim} of {whole:?}");
+        let tracked = grad_mode::is_enabled() && (self.edge.is_some() || slice.edge.is_some());
+        ensure!(OP, !tracked, "a tensor is tracked, expected no_grad");
+        let split = DimSplit::new(&whole, dim);
+        let cpu = |CpuIo { inputs, outputs }: CpuIo| {
+            with_dtype!(inputs[0].spec.dtype(), T: Element => {
+                let out = outputs[0].as_mut_slice::<T>();
+                split.put(inputs[0].as_slice::<T>(), start..end, out)
+            });
+            Ok(())
+        };
+        let gpu = |io: GpuIo| split.put_on_gpu(io, &io.inputs[0], start..end);
+        update((OP, ""), &[slice], &mut [self], cpu, gpu)
     }
 }
 

@@ -210,6 +210,104 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
     (y, final_state)
 }
 
+/// Which optional tensors an SSD scan has.
+#[derive(Clone, Debug, Default)]
+pub struct Ssd {
+    pub scale: bool,
+    pub d: bool,
+    pub initial_state: bool,
+    /// `[b, l]`
+    pub seq_start: Option<Vec<u32>>,
+}
+
+/// The output, of the shape of `x`, and the final state `[b, h, p, n]`, from the inputs in the order
+/// of `taipan::Ssd`, by the recurrence.
+pub fn ssd(form: &Ssd, inputs: &[Array]) -> (Array, Array) {
+    let mut optional = inputs[4..].iter();
+    let mut next = |given: bool| given.then(|| optional.next().unwrap());
+    let [scale, d, initial_state] = [next(form.scale), next(form.d), next(form.initial_state)];
+    let [x, a, k, q] = [0, 1, 2, 3].map(|i| &inputs[i]);
+    let (batch, len) = (x.shape[0], x.shape[1]);
+    let ranks = if x.shape.len() == 5 { x.shape[2] } else { 1 };
+    let [heads, channels] = *x.shape.last_chunk().unwrap();
+    let [groups, states] = *k.shape.last_chunk().unwrap();
+    let mut y = Array { shape: x.shape.clone(), data: vec![0.0; x.data.len()] };
+    let shape = [batch, heads, channels, states];
+    let mut state = Array::from_fn(&shape, |i| initial_state.map_or(0.0, |h| h.at(i)));
+    for (i, t) in indices(&[batch, len]).iter().map(|index| (index[0], index[1])) {
+        let starts = form.seq_start.as_ref().is_some_and(|start| start[i * len + t] != 0);
+        for j in 0..heads {
+            let group = j / (heads / groups);
+            let decay = if starts { 0.0 } else { a.at(&[i, t, j]).exp() };
+            let scale = scale.map_or(1.0, |scale| scale.at(&[i, t, j]));
+            for c in 0..channels {
+                let h = &mut state.data[((i * heads + j) * channels + c) * states..][..states];
+                let row = |rank: usize| (i * len + t) * ranks + rank;
+                let input = |rank: usize| x.data[(row(rank) * heads + j) * channels + c];
+                let of = |from: &Array, rank: usize, s: usize| {
+                    from.data[(row(rank) * groups + group) * states + s]
+                };
+                for (s, h) in h.iter_mut().enumerate() {
+                    let entering: f64 = (0..ranks).map(|rank| input(rank) * of(k, rank, s)).sum();
+                    *h = decay * *h + scale * entering;
+                }
+                for rank in 0..ranks {
+                    let seen: f64 = h.iter().enumerate().map(|(s, h)| of(q, rank, s) * h).sum();
+                    y.data[(row(rank) * heads + j) * channels + c] =
+                        seen + d.map_or(0.0, |d| d.at(&[j]) * input(rank));
+                }
+            }
+        }
+    }
+    (y, state)
+}
+
+/// Channels `j` and `j + d/2` of step `t` of `[b, l, h, d]`, turned by
+/// `(position + t)·base^(−2j/d)`.
+pub fn rope(x: &Array, base: f64, position: usize) -> Array {
+    let half = x.shape[3] / 2;
+    Array::from_fn(&x.shape, |i| {
+        let j = i[3] % half;
+        let angle = (position + i[1]) as f64 * base.powf(-(j as f64) / half as f64);
+        let [a, b] = [j, j + half].map(|j| x.at(&[i[0], i[1], i[2], j]));
+        match i[3] < half {
+            true => a * angle.cos() - b * angle.sin(),
+            false => b * angle.cos() + a * angle.sin(),
+        }
+    })
+}
+
+/// What [`attention`] has besides `q`, `k` and `v`.
+#[derive(Clone, Debug, Default)]
+pub struct Attention {
+    pub scale: Option<f64>,
+    pub position: Option<usize>,
+    pub seq_start: Option<Vec<u32>>,
+}
+
+/// Causal attention of `q` `[b, l, hq, d]` to `k` and `v` `[b, s, hk, d]`.
+pub fn attention(form: &Attention, inputs: &[Array]) -> Array {
+    let [q, k, v] = [0, 1, 2].map(|i| &inputs[i]);
+    let (l, d, s) = (q.shape[1], q.shape[3], k.shape[1]);
+    let scale = form.scale.unwrap_or(1.0 / (d as f64).sqrt());
+    let position = form.position.unwrap_or(s - l);
+    Array::from_fn(&q.shape, |i| {
+        let (here, head) = (position + i[1], i[2] / (q.shape[2] / k.shape[2]));
+        let starts = |j: usize| form.seq_start.as_ref().is_some_and(|x| x[i[0] * s + j] != 0);
+        let first = (0..=here).rev().find(|j| starts(*j)).unwrap_or(0);
+        let weights: Vec<f64> = (first..=here)
+            .map(|j| {
+                let products =
+                    (0..d).map(|c| q.at(&[i[0], i[1], i[2], c]) * k.at(&[i[0], j, head, c]));
+                (scale * products.sum::<f64>()).exp()
+            })
+            .collect();
+        let values = (first..=here).map(|j| v.at(&[i[0], j, head, i[3]]));
+        let sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
+        sum / weights.iter().sum::<f64>()
+    })
+}
+
 /// The `k` largest elements along the last dimension and their indices: the largest first, equal
 /// ones by their index, NaN before all.
 pub fn topk(x: &Array, k: usize) -> (Array, Array) {
@@ -285,7 +383,7 @@ pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
     .collect()
 }
 
-/// `x·weight / √(mean(x²) + eps)` along the last dimension.
+/// `x·weight / √(mean(x²) + eps)` along the last dimension; `weight` has the shape of the last ones.
 pub fn rms_norm(x: &Array, weight: &Array, eps: f64) -> Array {
     let rank = x.shape.len();
     Array::from_fn(&x.shape, |index| {
@@ -296,7 +394,7 @@ pub fn rms_norm(x: &Array, weight: &Array, eps: f64) -> Array {
                 x.at(&other).powi(2)
             })
             .collect();
-        x.at(index) * weight.at(&index[rank - 1..]) / (mean(&squares) + eps).sqrt()
+        x.at(index) * weight.at_broadcast(index) / (mean(&squares) + eps).sqrt()
     })
 }
 

@@ -105,6 +105,42 @@ fn slice_every_range() {
     }
 }
 
+/// Slices written in place, one of them empty, are those of a copy; a clone keeps its values.
+#[test]
+fn written_slices() -> Result<()> {
+    for device in devices() {
+        for dim in 0..3 {
+            let mut x = Tensor::randn(&[3, 4, 5], 1, DType::F32, &device)?;
+            let (clone, before) = (x.clone(), array(&x));
+            let mut shape = [3, 4, 5];
+            shape[dim] = 2;
+            let slice = Tensor::randn(&shape, 2, DType::F32, &device)?;
+            x.write_slice(dim, 1, &slice)?;
+            x.write_slice(dim, 3, &slice.slice(dim, 0..0)?)?;
+            let expected = concat(
+                &[&clone.slice(dim, 0..1)?, &slice, &clone.slice(dim, 3..clone.shape()[dim])?],
+                dim,
+            )?;
+            assert_eq!(array(&x).data, array(&expected).data, "{dim} on {}", device.name());
+            assert_eq!(array(&clone).data, before.data, "{dim} on {}", device.name());
+        }
+    }
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let mut x = zeros(&[2, 3])?;
+    let mut message =
+        |start, slice: &Tensor| x.write_slice(1, start, slice).unwrap_err().to_string();
+    assert_eq!(
+        message(2, &zeros(&[2, 2])?),
+        "write_slice: 2..4 is not within dimension 1 of [2, 3]"
+    );
+    assert_eq!(message(0, &zeros(&[1, 2])?), "write_slice: the slice is [1, 2], expected [2, 2]");
+    assert_eq!(
+        message(0, &zeros(&[2, 1])?.tracked()),
+        "write_slice: a tensor is tracked, expected no_grad"
+    );
+    Ok(())
+}
+
 /// The part of `x` along `dim` that begins at `start`.
 fn part(x: &Array, dim: usize, start: usize, size: usize) -> Array {
     let mut shape = x.shape.clone();

@@ -12,6 +12,7 @@ mod web;
 #[path = "../harness/naive.rs"]
 mod naive;
 
+mod attention;
 mod binary;
 mod cast;
 mod conv1d;
@@ -30,11 +31,13 @@ mod linear_cross_entropy;
 mod losses;
 mod reduce;
 mod rms_norm;
+mod rope;
 mod sample;
 mod scan;
 mod select;
 mod shapes;
 mod softmax;
+mod ssd;
 mod topk;
 mod unary;
 mod zero_order_hold;

@@ -1,7 +1,10 @@
-//! RMS norm, alone and after the addition of a residual.
+//! RMS norm, alone, after the addition of a residual, and with a gate.
 
 use taipan::check::{Array, Case, Values, array, check, devices, input_of};
-use taipan::{DType, Device, Result, Tensor, add_rms_norm, concat, rms_norm};
+use taipan::{
+    Activation, DType, Device, GateOrder, Result, Tensor, add_rms_norm, concat, gated_rms_norm,
+    rms_norm,
+};
 
 use crate::naive;
 
@@ -44,6 +47,102 @@ fn alone() {
             |i: &[Array]| naive::rms_norm(&i[0], &i[1], EPS),
         ));
     }
+}
+
+fn ones(shape: &[usize]) -> Array {
+    Array { shape: shape.to_vec(), data: vec![1.0; shape.iter().product()] }
+}
+
+#[test]
+fn without_a_weight() {
+    for shape in SHAPES {
+        check(&Case::new(
+            format!("rms_norm {shape:?} without a weight"),
+            [input_of(shape, Values::Between(-2.0, 2.0))],
+            |t| rms_norm(&t[0], None, EPS),
+            |i: &[Array]| naive::rms_norm(&i[0], &ones(&i[0].shape[i[0].shape.len() - 1..]), EPS),
+        ));
+    }
+}
+
+/// `x`, and how many of its last dimensions `weight` has: more rows than a task has, few and many
+/// groups, and none.
+const GROUPS: [(&[usize], usize); 6] = [
+    (&[2, 3, 5], 2),
+    (&[2, 3, 5], 3),
+    (&[70, 2, 33], 2),
+    (&[3, 100, 4], 2),
+    (&[0, 3, 4], 2),
+    (&[2, 0, 4], 2),
+];
+
+#[test]
+fn groups_of_channels() {
+    for (shape, dims) in GROUPS {
+        check(&Case::new(
+            format!("rms_norm {shape:?} with {dims} dimensions of weight"),
+            [
+                input_of(shape, Values::Between(-2.0, 2.0)),
+                input_of(&shape[shape.len() - dims..], Values::Between(-1.5, 1.5)),
+            ],
+            |t| rms_norm(&t[0], &t[1], EPS),
+            |i: &[Array]| naive::rms_norm(&i[0], &i[1], EPS),
+        ));
+    }
+}
+
+fn naive_gated(x: &Array, gate: &Array, weight: &Array, order: GateOrder) -> Array {
+    let gated = |x: &Array| naive::binary(x, gate, |x, z| x * naive::phi(Activation::Silu, z));
+    match order {
+        GateOrder::GateFirst => naive::rms_norm(&gated(x), weight, EPS),
+        GateOrder::NormFirst => gated(&naive::rms_norm(x, weight, EPS)),
+    }
+}
+
+#[test]
+fn with_a_gate() {
+    let shapes = SHAPES.into_iter().map(|shape| (shape, 1)).chain(GROUPS);
+    for (shape, dims) in shapes {
+        for order in [GateOrder::GateFirst, GateOrder::NormFirst] {
+            let side = input_of(shape, Values::Between(-2.0, 2.0));
+            let weight = input_of(&shape[shape.len() - dims..], Values::Between(-1.5, 1.5));
+            check(&Case::new(
+                format!("gated_rms_norm {shape:?} {order:?} with {dims} dimensions of weight"),
+                [side.clone(), side.clone(), weight],
+                move |t| gated_rms_norm(&t[0], &t[1], Some(&t[2]), EPS, order),
+                move |i: &[Array]| naive_gated(&i[0], &i[1], &i[2], order),
+            ));
+            check(&Case::new(
+                format!("gated_rms_norm {shape:?} {order:?} without a weight"),
+                [side.clone(), side],
+                move |t| gated_rms_norm(&t[0], &t[1], None, EPS, order),
+                move |i: &[Array]| {
+                    naive_gated(&i[0], &i[1], &ones(&shape[shape.len() - 1..]), order)
+                },
+            ));
+        }
+    }
+}
+
+#[test]
+fn errors() -> Result<()> {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
+    let x = zeros(&[2, 3, 4])?;
+    for shape in [&[3][..], &[2, 4], &[], &[1, 2, 3, 4]] {
+        let message = rms_norm(&x, &zeros(shape)?, EPS).unwrap_err().to_string();
+        let expected = "expected [4] or more of [2, 3, 4]";
+        assert_eq!(message, format!("rms_norm: the weight is {shape:?}, {expected}"));
+    }
+    let gated = |gate: &Tensor| gated_rms_norm(&x, gate, None, EPS, GateOrder::GateFirst);
+    assert_eq!(
+        gated(&zeros(&[2, 4, 3])?).unwrap_err().to_string(),
+        "gated_rms_norm: the gate is [2, 4, 3], expected [2, 3, 4]"
+    );
+    assert_eq!(
+        gated(&x.cast(DType::F64)?).unwrap_err().to_string(),
+        "gated_rms_norm: the gate is f64, expected f32"
+    );
+    Ok(())
 }
 
 /// The stream in the type of the rest, or in f32.

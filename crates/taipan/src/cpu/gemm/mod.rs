@@ -12,6 +12,7 @@
 
 mod dots;
 mod int8;
+mod local;
 mod micro;
 mod pack;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use std::ops::Range;
 pub(crate) use self::dots::{Dots, dots_bf16, dots_f16, dots_f32, dots_f64};
 use self::dots::{Lines, Rows, Strip};
 pub(crate) use self::int8::{BLOCK as INT8_BLOCK, Int8, quantize};
+pub(crate) use self::local::{LocalGemm, Panels, Store};
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use self::micro::multiply_adds;
 use self::micro::{LANES_MAX, Micro, TILE_MAX};
@@ -305,7 +307,7 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
 }
 
 /// The number of threads for a product of this size. Does not change its result.
-fn threads_for(multiply_adds: usize) -> usize {
+pub(crate) fn threads_for(multiply_adds: usize) -> usize {
     match multiply_adds {
         0..1_000_000 => 1,
         _ => threads::count(),

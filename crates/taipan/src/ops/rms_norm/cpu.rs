@@ -1,17 +1,23 @@
 //! RMS norm on the CPU.
 
-use super::{RmsNorm, row_len, rows};
+use super::{GateOrder, RmsNorm, With, row_len, rows};
 use crate::cpu::isa::vectorized;
-use crate::cpu::map::add;
+use crate::cpu::map::{add, multiply};
 use crate::cpu::reduce::{dot, larger};
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
+use crate::function::{Activation, Function};
 use crate::kernel::CpuIo;
 
+/// The function of a gate.
+const SILU: Function = Function::Activation(Activation::Silu);
+
 pub(super) fn forward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-    let mixed = inputs.get(2).is_some_and(|r| r.spec.dtype() != inputs[0].spec.dtype());
+    // The type of a residual; a gate has that of `x`.
+    let last = inputs[inputs.len() - 1].spec.dtype();
+    let mixed = last != inputs[0].spec.dtype();
     with_dtype!(inputs[0].spec.dtype(), T: Float => match mixed {
         true => op.forward::<T, <T as Float>::Acc>(inputs, outputs),
         false => op.forward::<T, T>(inputs, outputs),
@@ -20,7 +26,7 @@ pub(super) fn forward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<
 }
 
 pub(super) fn backward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
-    let mixed = outputs.len() == 3;
+    let mixed = inputs[1].spec.dtype() != inputs[0].spec.dtype();
     with_dtype!(inputs[0].spec.dtype(), T: Float => match mixed {
         true => op.backward::<T, <T as Float>::Acc>(inputs, outputs),
         false => op.backward::<T, T>(inputs, outputs),
@@ -34,18 +40,19 @@ impl RmsNorm {
         inputs: &[CpuView],
         outputs: &mut [CpuViewMut],
     ) {
-        let n = row_len(inputs[0].spec);
-        if n == 0 {
+        let (x, n) = (inputs[0].as_slice::<T>(), row_len(inputs[0].spec));
+        let (weight, other) = self.optional(&inputs[1..]);
+        let weight = widened_weight::<T>(weight, n);
+        if weight.is_empty() {
             return;
         }
-        let x = inputs[0].as_slice::<T>();
-        let mut buffer = vec![T::Acc::ZERO; n];
-        let weight = widened(inputs[1].as_slice::<T>(), &mut buffer);
-        let residual = inputs.get(2).map(|residual| residual.as_slice::<R>());
+        let is_residual = self.with == With::Residual;
+        let residual = other.filter(|_| is_residual).map(|residual| residual.as_slice::<R>());
+        let gate = other.filter(|_| !is_residual).map(|gate| gate.as_slice::<T>());
         let (y, rest) = outputs.split_at_mut(1);
-        let (s, rstd) = rest.split_at_mut(residual.is_some() as usize);
+        let (s, rstd) = rest.split_at_mut(is_residual as usize);
 
-        let block = rows_per_task(n);
+        let block = rows_per_task(weight.len(), n);
         let y = y[0].as_mut_slice::<T>().chunks_mut(block * n);
         let mut s = s.first_mut().map(|s| s.as_mut_slice::<R>().chunks_mut(block * n));
         let mut rstd = rstd.first_mut().map(|rstd| rstd.as_mut_slice::<T::Acc>().chunks_mut(block));
@@ -55,21 +62,38 @@ impl RmsNorm {
             (i * block, y, s, rstd)
         });
         for_tasks(tasks.collect(), x.len(), |(first, y, s, rstd)| {
-            let [mut wide, mut other, mut out] = [(); 3].map(|()| vec![T::Acc::ZERO; n]);
-            for (i, y) in y.chunks_mut(n).enumerate() {
+            let [mut wide, mut other, mut out, mut open] = [(); 4].map(|()| vec![T::Acc::ZERO; n]);
+            let rows = y.chunks_mut(n).zip(weight.chunks(n).cycle()).enumerate();
+            for (i, (y, weight)) in rows {
                 let at = (first + i) * n..(first + i + 1) * n;
                 let mut row = widened(&x[at.clone()], &mut wide);
-                if let Some(residual) = residual {
-                    let residual = widened(&residual[at], &mut other);
-                    sum(row, residual, &mut out);
-                    R::narrow(&out, &mut s[i * n..(i + 1) * n]);
-                    row = &out;
+                if let Some(gate) = gate {
+                    T::widen(&gate[at.clone()], &mut open);
+                    SILU.value(&mut open);
+                }
+                match (self.with, residual) {
+                    (With::Residual, Some(residual)) => {
+                        sum(row, widened(&residual[at], &mut other), &mut out);
+                        R::narrow(&out, &mut s[i * n..(i + 1) * n]);
+                        row = &out;
+                    }
+                    (With::Gate(GateOrder::GateFirst), _) => {
+                        out.copy_from_slice(row);
+                        multiply(&mut out, &open);
+                        row = &out;
+                    }
+                    _ => {}
                 }
                 let row_rstd = self.rstd(row);
                 if let Some(rstd) = rstd.get_mut(i) {
                     *rstd = row_rstd;
                 }
-                fill_wide(y, &mut other, |y| scale(row, row_rstd, weight, y));
+                fill_wide(y, &mut other, |y| {
+                    scale(row, row_rstd, weight, y);
+                    if self.with == With::Gate(GateOrder::NormFirst) {
+                        multiply(y, &open);
+                    }
+                });
             }
         });
     }
@@ -102,66 +126,117 @@ impl RmsNorm {
         outputs: &mut [CpuViewMut],
     ) -> Result<()> {
         let (n, rows) = (row_len(inputs[0].spec), rows(inputs[0].spec));
-        if n == 0 {
+        let (dy, s) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<R>());
+        let rstd = inputs[2].as_slice::<T::Acc>();
+        let (weight, other) = self.optional(&inputs[3..]);
+        let weight = widened_weight::<T>(weight, n);
+        if weight.is_empty() {
             return Ok(());
         }
-        let (dy, s) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<R>());
-        let mut buffer = vec![T::Acc::ZERO; n];
-        let weight = widened(inputs[2].as_slice::<T>(), &mut buffer);
-        let rstd = inputs[3].as_slice::<T::Acc>();
-        let upstream = inputs.get(4).map(|upstream| upstream.as_slice::<R>());
-        let (dweight, rest) = outputs.split_at_mut(1);
-        let (ds, dx) = rest.split_at_mut(1);
+        let is_residual = self.with == With::Residual;
+        let upstream = other.filter(|_| is_residual).map(|upstream| upstream.as_slice::<R>());
+        let gate = other.filter(|_| !is_residual).map(|gate| gate.as_slice::<T>());
+        let (grads, dweight) = outputs.split_at_mut(outputs.len() - self.weighted as usize);
+        let (ds, second) = grads.split_at_mut(1);
 
-        let block = rows_per_task(n);
-        // [blocks, n]
-        let mut partial =
-            CpuBuffer::scratch(self.name, rows.div_ceil(block) * n * size_of::<T::Acc>())?;
+        let block = rows_per_task(weight.len(), n);
+        // [blocks, groups, n]
+        let len = rows.div_ceil(block) * weight.len() * size_of::<T::Acc>();
+        let mut partial = CpuBuffer::scratch(self.name, len)?;
         let ds = ds[0].as_mut_slice::<R>().chunks_mut(block * n);
-        let mut dx = dx.first_mut().map(|dx| dx.as_mut_slice::<T>().chunks_mut(block * n));
-        let partials = partial.as_mut_slice::<T::Acc>().chunks_mut(n);
+        let mut second =
+            second.first_mut().map(|second| second.as_mut_slice::<T>().chunks_mut(block * n));
+        let partials = partial.as_mut_slice::<T::Acc>().chunks_mut(weight.len());
         let tasks = ds.zip(partials).enumerate().map(|(i, (ds, partial))| {
-            let dx = dx.as_mut().and_then(Iterator::next).unwrap_or_default();
-            (i * block, ds, dx, partial)
+            let second = second.as_mut().and_then(Iterator::next).unwrap_or_default();
+            (i * block, ds, second, partial)
         });
-        for_tasks(tasks.collect(), dy.len(), |(first, ds, dx, dweight)| {
+        for_tasks(tasks.collect(), dy.len(), |(first, ds, second, dweight)| {
             dweight.fill(T::Acc::ZERO);
-            let [mut wide, mut other, mut unit, mut dunit] =
-                [(); 4].map(|()| vec![T::Acc::ZERO; n]);
+            let [mut wide, mut unit, mut dunit] = [(); 3].map(|()| vec![T::Acc::ZERO; n]);
+            let mut gate_row = gate.map(|_| GateRow::new(n));
             for (i, ds) in ds.chunks_mut(n).enumerate() {
                 let (row, at) = (first + i, (first + i) * n..(first + i + 1) * n);
-                let dy = widened(&dy[at.clone()], &mut wide);
-                let s = widened(&s[at.clone()], &mut other);
+                let of_group = (row * n) % weight.len()..(row * n) % weight.len() + n;
+                let (weight, dweight) = (&weight[of_group.clone()], &mut dweight[of_group]);
+                let second = second.get_mut(i * n..(i + 1) * n);
+                R::widen(&s[at.clone()], &mut unit);
+                T::widen(&dy[at.clone()], &mut dunit);
+                if let (Some(row), Some(gate), With::Gate(order)) = (&mut gate_row, gate, self.with)
+                {
+                    T::widen(&gate[at.clone()], &mut row.gate);
+                    row.before(order, &mut unit, &mut dunit);
+                }
                 let rstd = rstd[row];
-                let (unit, dunit) = (&mut unit, &mut dunit);
-                unit_grad(GradRow { dy, s, weight, rstd, unit, dunit, dweight });
-                let mean = dot(unit, dunit) / T::Acc::of(n as f64);
-                project(unit, dunit, mean, rstd);
-                if let Some(upstream) = upstream {
-                    add(dunit, widened(&upstream[at], &mut wide));
+                unit_grad(weight, rstd, &mut unit, &mut dunit, dweight);
+                if let (Some(row), With::Gate(GateOrder::NormFirst)) = (&mut gate_row, self.with) {
+                    // The gradient of `silu(gate)`, but for its derivative.
+                    multiply(&mut row.side, &unit);
+                    multiply(&mut row.side, weight);
                 }
-                R::narrow(dunit, ds);
-                if let Some(dx) = dx.get_mut(i * n..(i + 1) * n) {
-                    T::narrow(dunit, dx);
+                let mean = dot(&unit, &dunit) / T::Acc::of(n as f64);
+                project(&unit, &mut dunit, mean, rstd);
+                match (&mut gate_row, second, self.with) {
+                    (Some(row), Some(dgate), With::Gate(order)) => {
+                        row.after(order, &mut dunit);
+                        fill_wide(dgate, &mut wide, |to| row.gradient(to));
+                    }
+                    (_, second, _) => {
+                        if let Some(upstream) = upstream {
+                            add(&mut dunit, widened(&upstream[at], &mut wide));
+                        }
+                        if let Some(dx) = second {
+                            T::narrow(&dunit, dx);
+                        }
+                    }
                 }
+                R::narrow(&dunit, ds);
             }
         });
-        let mut total = vec![T::Acc::ZERO; n];
-        partial.as_slice::<T::Acc>().chunks(n).for_each(|partial| add(&mut total, partial));
-        T::narrow(&total, dweight[0].as_mut_slice::<T>());
+        let mut total = vec![T::Acc::ZERO; weight.len()];
+        partial.as_slice::<T::Acc>().chunks(weight.len()).for_each(|part| add(&mut total, part));
+        if let Some(dweight) = dweight.first_mut() {
+            T::narrow(&total, dweight.as_mut_slice::<T>());
+        }
         Ok(())
     }
 }
 
-/// The inputs and outputs of a row of the gradient.
-struct GradRow<'a, A> {
-    dy: &'a [A],
-    s: &'a [A],
-    weight: &'a [A],
-    rstd: A,
-    unit: &'a mut [A],
-    dunit: &'a mut [A],
-    dweight: &'a mut [A],
+/// The gate of a row of the gradient.
+struct GateRow<A> {
+    gate: Vec<A>,
+    /// `silu(gate)`
+    open: Vec<A>,
+    /// What `silu(gate)` was multiplied by: `x`, or the gradient and then its product with the norm.
+    side: Vec<A>,
+}
+
+impl<A: Real> GateRow<A> {
+    fn new(n: usize) -> GateRow<A> {
+        let [gate, open, side] = [(); 3].map(|()| vec![A::ZERO; n]);
+        GateRow { gate, open, side }
+    }
+
+    /// Gate first: `s = x ⊙ silu(gate)`. Norm first: `dy = dy ⊙ silu(gate)`.
+    fn before(&mut self, order: GateOrder, s: &mut [A], dy: &mut [A]) {
+        self.open.copy_from_slice(&self.gate);
+        SILU.value(&mut self.open);
+        let gated = if order == GateOrder::GateFirst { s } else { dy };
+        self.side.copy_from_slice(gated);
+        multiply(gated, &self.open);
+    }
+
+    /// Gate first: `ds` becomes `dx`.
+    fn after(&mut self, order: GateOrder, ds: &mut [A]) {
+        if order == GateOrder::GateFirst {
+            multiply(&mut self.side, ds);
+            multiply(ds, &self.open);
+        }
+    }
+
+    fn gradient(&mut self, dgate: &mut [A]) {
+        SILU.gradient_at(&mut self.gate, &self.side, dgate);
+    }
 }
 
 vectorized! {
@@ -179,16 +254,21 @@ vectorized! {
         }
     }
 
-    /// `unit = ŝ = s·rstd`, `dunit = dy ⊙ weight`, `dweight += dy ⊙ ŝ`
-    fn unit_grad<I: Isa, A: Real>(row: GradRow<A>) {
-        let n = row.dy.len();
-        let (dy, s, weight) = (row.dy, &row.s[..n], &row.weight[..n]);
-        let (unit, dunit) = (&mut row.unit[..n], &mut row.dunit[..n]);
-        let dweight = &mut row.dweight[..n];
+    /// From `unit = s` and `dunit = dy`: `unit = ŝ = s·rstd`, `dweight += dy ⊙ ŝ`,
+    /// `dunit = dy ⊙ weight`.
+    fn unit_grad<I: Isa, A: Real>(
+        weight: &[A],
+        rstd: A,
+        unit: &mut [A],
+        dunit: &mut [A],
+        dweight: &mut [A],
+    ) {
+        let n = weight.len();
+        let (unit, dunit, dweight) = (&mut unit[..n], &mut dunit[..n], &mut dweight[..n]);
         for i in 0..n {
-            unit[i] = s[i] * row.rstd;
-            dunit[i] = dy[i] * weight[i];
-            dweight[i] = dy[i].fma::<I>(unit[i], dweight[i]);
+            unit[i] *= rstd;
+            dweight[i] = dunit[i].fma::<I>(unit[i], dweight[i]);
+            dunit[i] *= weight[i];
         }
     }
 
@@ -200,7 +280,16 @@ vectorized! {
     }
 }
 
-/// Rows of a task, and of a partial sum of `dweight`.
-fn rows_per_task(n: usize) -> usize {
-    (GRAIN / n).max(64)
+/// `weight`, or ones: of a row of `n`, or of as many rows as there are groups.
+fn widened_weight<T: Float>(weight: Option<&CpuView>, n: usize) -> Vec<T::Acc> {
+    let Some(weight) = weight else { return vec![T::Acc::ONE; n] };
+    let weight = weight.as_slice::<T>();
+    let mut wide = vec![T::Acc::ZERO; weight.len()];
+    T::widen(weight, &mut wide);
+    wide
+}
+
+/// Rows of a task, and of a partial sum of `dweight`: whole weights of rows of `n`.
+fn rows_per_task(weight: usize, n: usize) -> usize {
+    (GRAIN / n).max(64).next_multiple_of(weight / n)
 }

@@ -1,9 +1,9 @@
-// y = s·rstd ⊙ weight with rstd = 1/√(mean(s²) + eps); s is x or, if p.add, x + residual. A
-// workgroup of WIDTH invocations computes a row of y and s, [rows, n], and an element of rstd,
-// [rows].
+// y = s·rstd ⊙ weight with rstd = 1/√(mean(s²) + eps); s is x, x + other or x ⊙ silu(other), or y is
+// multiplied by silu(other). A workgroup of WIDTH invocations computes a row of y and s, [rows, n],
+// and an element of rstd, [rows]; weight is [groups, n].
 @group(0) @binding(0) var<storage, read> x: array<Elem>;
 @group(0) @binding(1) var<storage, read> weight: array<Elem>;
-@group(0) @binding(2) var<storage, read> residual: array<Stream>;
+@group(0) @binding(2) var<storage, read> other: array<Stream>;
 @group(0) @binding(3) var<storage, read_write> y: array<Elem>;
 @group(0) @binding(4) var<storage, read_write> s: array<Stream>;
 @group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
@@ -14,8 +14,11 @@ const HIGH = 0x7e800000u;
 
 fn sum_at(i: u32) -> f32 {
     let here = f32(x[i]);
-    if p.add == 1u {
-        return here + f32(residual[i]);
+    if WITH == RESIDUAL {
+        return here + f32(other[i]);
+    }
+    if WITH == GATE_FIRST {
+        return here * value(f32(other[i]));
     }
     return here;
 }
@@ -62,9 +65,16 @@ fn line(row: u32, local: u32) {
     }
     for (var j = local; j < p.n; j += WIDTH) {
         let here = sum_at(start + j);
-        if p.add == 1u {
+        if WITH == RESIDUAL {
             s[start + j] = Stream(here);
         }
-        y[start + j] = Elem(here * inverse * f32(weight[j]));
+        var out = here * inverse;
+        if WEIGHTED == 1u {
+            out *= f32(weight[row % p.groups * p.n + j]);
+        }
+        if WITH == NORM_FIRST {
+            out *= value(f32(other[start + j]));
+        }
+        y[start + j] = Elem(out);
     }
 }

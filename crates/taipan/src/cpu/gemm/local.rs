@@ -1,0 +1,123 @@
+//! Products of small matrices within a task: one thread, and packed operands that are used again.
+
+use super::micro::Micro;
+use super::{Gemm, Operand, Side, Source, Tiles};
+use crate::cpu::isa::Level;
+use crate::dtype::Real;
+use crate::error::Result;
+use crate::product::{Layout, Product};
+
+/// Multiplies small matrices, one product after the other.
+pub(crate) struct LocalGemm<A> {
+    micro: Micro<A>,
+    left: Panels<A>,
+    right: Panels<A>,
+}
+
+/// A packed operand.
+pub(crate) struct Panels<A> {
+    packed: Vec<A>,
+    lanes: usize,
+    depth: usize,
+}
+
+impl<A> Default for Panels<A> {
+    fn default() -> Self {
+        Panels { packed: Vec::new(), lanes: 0, depth: 0 }
+    }
+}
+
+/// What becomes of the sums that are there already.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Store {
+    /// `sums = left·right`
+    Overwrite,
+    /// `sums += left·right`
+    Add,
+}
+
+impl<A: Real> LocalGemm<A> {
+    pub(crate) fn new() -> Self {
+        let [left, right] = [Panels::default(), Panels::default()];
+        LocalGemm { micro: A::micro(Level::current()), left, right }
+    }
+
+    /// Pack the left operand, `[m, k]`.
+    pub(crate) fn pack_left(
+        &self,
+        source: &dyn Source<A>,
+        layout: Layout,
+        [m, k]: [usize; 2],
+        panels: &mut Panels<A>,
+    ) -> Result<()> {
+        let operand = Operand { source, side: Side::Left, layout, first_line: 0 };
+        panels.resize(m, k, self.micro.rows);
+        if panels.packed.is_empty() {
+            return Ok(());
+        }
+        (self.micro.pack_left)(operand, 0..m, 0..k, &mut panels.packed)
+    }
+
+    /// Pack the right operand, `[k, n]`.
+    pub(crate) fn pack_right(
+        &self,
+        source: &dyn Source<A>,
+        layout: Layout,
+        [k, n]: [usize; 2],
+        panels: &mut Panels<A>,
+    ) -> Result<()> {
+        let operand = Operand { source, side: Side::Right, layout, first_line: 0 };
+        panels.resize(n, k, self.micro.columns);
+        if panels.packed.is_empty() {
+            return Ok(());
+        }
+        (self.micro.pack_right)(operand, 0..n, 0..k, &mut panels.packed)
+    }
+
+    /// The product of packed operands, `[m, n]`. The order of the sums is that of `k`.
+    pub(crate) fn multiply(
+        &self,
+        left: &Panels<A>,
+        right: &Panels<A>,
+        sums: &mut [A],
+        store: Store,
+    ) {
+        let n = right.lanes;
+        assert!(left.depth == right.depth, "gemm: operands of another depth");
+        assert!(sums.len() == left.lanes * n, "gemm: an output of another size");
+        if left.depth == 0 && store == Store::Overwrite {
+            sums.fill(A::ZERO);
+        }
+        if sums.is_empty() || left.depth == 0 {
+            return;
+        }
+        let tiles = Tiles {
+            micro: &self.micro,
+            depth: left.depth,
+            left: &left.packed,
+            right: &right.packed,
+            stride: n,
+            add: store == Store::Add,
+        };
+        tiles.run(0..n, sums);
+    }
+
+    /// The product of the first entry, `[m, n]`.
+    pub(crate) fn run(&mut self, gemm: &Gemm<A>, sums: &mut [A], store: Store) -> Result<()> {
+        let Product { m, n, k, left: left_layout, right: right_layout, .. } = gemm.product;
+        let (mut left, mut right) =
+            (std::mem::take(&mut self.left), std::mem::take(&mut self.right));
+        self.pack_left(gemm.left, left_layout, [m, k], &mut left)?;
+        self.pack_right(gemm.right, right_layout, [k, n], &mut right)?;
+        self.multiply(&left, &right, sums, store);
+        (self.left, self.right) = (left, right);
+        Ok(())
+    }
+}
+
+impl<A: Real> Panels<A> {
+    fn resize(&mut self, lanes: usize, depth: usize, width: usize) {
+        self.packed.resize(lanes.next_multiple_of(width) * depth, A::ZERO);
+        (self.lanes, self.depth) = (lanes, depth);
+    }
+}

@@ -1,0 +1,423 @@
+//! The scan on the CPU.
+//!
+//! States are advanced from chunk to chunk, heads in parallel. Outputs and gradients of a chunk
+//! follow from the state before it and the gradient of the state behind it: chunks in parallel, the
+//! heads of a group one after the other, so that sums over them have one order.
+
+use std::ops::Range;
+
+use super::{ChunkedScan, OP, Optional, Sizes};
+use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store, threads_for};
+use crate::cpu::isa::vectorized;
+use crate::cpu::map::add_scaled;
+use crate::cpu::threads::try_for_tasks;
+use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
+use crate::dtype::{Float, Real, with_dtype};
+use crate::error::Result;
+use crate::kernel::CpuIo;
+use crate::product::{Layout, Product};
+
+/// Chunks at a time, if their states are not saved.
+const SEGMENT: usize = 8;
+
+pub(super) fn forward(op: &ChunkedScan, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
+    with_dtype!(inputs[0].spec.dtype(), T: Float => Inputs::<T>::new(op, inputs).forward(outputs))
+}
+
+pub(super) struct Inputs<'a, T: Float> {
+    pub(super) sizes: Sizes,
+    pub(super) x: &'a [T],
+    a: &'a [T::Acc],
+    pub(super) k: &'a [T],
+    pub(super) q: &'a [T],
+    pub(super) scale: Option<&'a [T::Acc]>,
+    pub(super) d: Option<&'a [T::Acc]>,
+    initial_state: Option<&'a [T::Acc]>,
+    seq_start: Option<&'a [u32]>,
+}
+
+/// A chunk of a sequence.
+#[derive(Clone)]
+pub(super) struct Chunk {
+    pub(super) sequence: usize,
+    /// Its index among the chunks of the sequence.
+    pub(super) index: usize,
+    pub(super) steps: Range<usize>,
+    /// Its first row among those of all sequences.
+    first_row: usize,
+    pub(super) rows: usize,
+}
+
+impl<'a, T: Float> Inputs<'a, T> {
+    pub(super) fn new(op: &ChunkedScan, inputs: &[CpuView<'a>]) -> Self {
+        let optional = |which| op.index(which).map(|i| inputs[i]);
+        Inputs {
+            sizes: Sizes::of(&[inputs[0].spec, inputs[1].spec, inputs[2].spec]),
+            x: inputs[0].as_slice(),
+            a: inputs[1].as_slice(),
+            k: inputs[2].as_slice(),
+            q: inputs[3].as_slice(),
+            scale: optional(Optional::Scale).map(|view| view.as_slice()),
+            d: optional(Optional::D).map(|view| view.as_slice()),
+            initial_state: optional(Optional::InitialState).map(|view| view.as_slice()),
+            seq_start: optional(Optional::SeqStart).map(|view| view.as_slice()),
+        }
+    }
+
+    pub(super) fn chunk(&self, sequence: usize, index: usize) -> Chunk {
+        let Sizes { l, r, .. } = self.sizes;
+        let len = self.sizes.chunk_steps();
+        let steps = index * len..((index + 1) * len).min(l);
+        let (first_row, rows) = ((sequence * l + steps.start) * r, steps.len() * r);
+        Chunk { sequence, index, steps, first_row, rows }
+    }
+
+    /// Rows of a head, from `x` or a tensor of its shape.
+    pub(super) fn head<'x>(&self, x: &'x [T], chunk: &Chunk, head: usize) -> Dense<'x, T> {
+        let Sizes { h, p, .. } = self.sizes;
+        let first = (chunk.first_row * h + head) * p;
+        Dense { data: x.get(first..).unwrap_or_default(), stride: h * p }
+    }
+
+    /// Rows of a group, of `k` or `q`.
+    pub(super) fn group<'x>(&self, k: &'x [T], chunk: &Chunk, group: usize) -> Dense<'x, T> {
+        let Sizes { g, n, .. } = self.sizes;
+        let first = (chunk.first_row * g + group) * n;
+        Dense { data: k.get(first..).unwrap_or_default(), stride: g * n }
+    }
+
+    pub(super) fn heads(&self, group: usize) -> Range<usize> {
+        let heads = self.sizes.h / self.sizes.g;
+        group * heads..(group + 1) * heads
+    }
+
+    pub(super) fn group_of(&self, head: usize) -> usize {
+        head / (self.sizes.h / self.sizes.g)
+    }
+
+    /// The threads for a pass over `chunks` of all sequences.
+    pub(super) fn threads(&self, chunks: usize) -> usize {
+        let Sizes { b, h, p, n, .. } = self.sizes;
+        threads_for(b.saturating_mul(chunks * super::CHUNK).saturating_mul(h * p * n))
+    }
+
+    fn forward(&self, outputs: &mut [CpuViewMut]) -> Result<()> {
+        let sizes = self.sizes;
+        let [y, final_state, saved @ ..] = outputs else { unreachable!("two results") };
+        let (y, state) = (y.as_mut_slice::<T>(), final_state.as_mut_slice::<T::Acc>());
+        match self.initial_state {
+            Some(initial_state) => state.copy_from_slice(initial_state),
+            None => state.fill(T::Acc::ZERO),
+        }
+        if let Some(saved) = saved.first_mut() {
+            let states = saved.as_mut_slice::<T::Acc>();
+            self.advance(0..sizes.chunks(), state, states)?;
+            return self.store_outputs(0..sizes.chunks(), states, y);
+        }
+        if sizes.l == 1 {
+            self.step(state, y);
+            return Ok(());
+        }
+        let len = sizes.b * sizes.h * SEGMENT.min(sizes.chunks()) * sizes.state();
+        let mut states = CpuBuffer::scratch(OP, len * size_of::<T::Acc>())?;
+        for first in (0..sizes.chunks()).step_by(SEGMENT) {
+            let chunks = first..(first + SEGMENT).min(sizes.chunks());
+            let len = sizes.b * sizes.h * chunks.len() * sizes.state();
+            let states = &mut states.as_mut_slice::<T::Acc>()[..len];
+            self.advance(chunks.clone(), state, states)?;
+            self.store_outputs(chunks, states, y)?;
+        }
+        Ok(())
+    }
+
+    /// Advance `state`, `[b, h, p, n]`, through these chunks; `states`, `[b, h, chunks, p, n]`, are
+    /// those before each of them.
+    fn advance(
+        &self,
+        chunks: Range<usize>,
+        state: &mut [T::Acc],
+        states: &mut [T::Acc],
+    ) -> Result<()> {
+        let Sizes { h, p, n, .. } = self.sizes;
+        if states.is_empty() {
+            return Ok(());
+        }
+        let one = self.sizes.state();
+        let tasks: Vec<_> =
+            state.chunks_mut(one).zip(states.chunks_mut(chunks.len() * one)).collect();
+        try_for_tasks(tasks, self.threads(chunks.len()), |i, (state, states)| {
+            let (sequence, head) = (i / h, i % h);
+            let (mut gemm, mut inputs) = (LocalGemm::new(), Vec::new());
+            for (index, before) in chunks.clone().zip(states.chunks_mut(one)) {
+                before.copy_from_slice(state);
+                let chunk = self.chunk(sequence, index);
+                let decays = Decays::new(self, &chunk, head);
+                self.widened_rows(self.x, &chunk, head, &mut inputs);
+                scale_rows(&mut inputs, p, &decays.entering(), self.sizes.r);
+                scale_by(state, decays.all);
+                let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
+                let k = self.group(self.k, &chunk, self.group_of(head));
+                let left = Dense { data: &inputs, stride: p };
+                gemm.run(&Gemm { product, left: &left, right: &k }, state, Store::Add)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Rows of a head, `[rows, p]`.
+    pub(super) fn widened_rows(&self, x: &[T], chunk: &Chunk, head: usize, rows: &mut Vec<T::Acc>) {
+        let p = self.sizes.p;
+        rows.resize(chunk.rows * p, T::Acc::ZERO);
+        let x = self.head(x, chunk, head);
+        for (i, row) in rows.chunks_mut(p).enumerate() {
+            T::widen(&x.data[i * x.stride..][..p], row);
+        }
+    }
+
+    /// The outputs of these chunks, from the states before each.
+    fn store_outputs(&self, chunks: Range<usize>, states: &[T::Acc], y: &mut [T]) -> Result<()> {
+        let Sizes { h, p, r, .. } = self.sizes;
+        let row = h * p;
+        if y.is_empty() {
+            return Ok(());
+        }
+        let tasks = self.split(y, r * row, &chunks);
+        let one = self.sizes.state();
+        try_for_tasks(tasks, self.threads(chunks.len()), |_, (chunk, y)| {
+            let mut room = Room::new(self.sizes, &chunk);
+            for group in 0..self.sizes.g {
+                self.scores(&chunk, group, &mut room)?;
+                for head in self.heads(group) {
+                    let at = (chunk.sequence * h + head) * chunks.len();
+                    let at = at + chunk.index - chunks.start;
+                    let state = states.get(at * one..(at + 1) * one).unwrap_or_default();
+                    let decays = Decays::new(self, &chunk, head);
+                    self.from_state(state, &mut room)?;
+                    self.widened_rows(self.x, &chunk, head, &mut room.x);
+                    scale_rows(&mut room.tile, p, &decays.before, r);
+                    if let Some(d) = self.d {
+                        add_scaled(&mut room.tile, d[head], &room.x);
+                    }
+                    decays.fill_lambda(&mut room.lambda);
+                    mask(&room.scores, &room.lambda, &decays.scale, r, &mut room.masked);
+                    let product =
+                        product(chunk.rows, p, chunk.rows, Layout::RowMajor, Layout::RowMajor);
+                    let left = Dense { data: &room.masked, stride: chunk.rows };
+                    let right = Dense { data: &room.x, stride: p };
+                    let intra = Gemm { product, left: &left, right: &right };
+                    room.gemm.run(&intra, &mut room.tile, Store::Add)?;
+                    for (i, tile) in room.tile.chunks(p).enumerate() {
+                        T::narrow(tile, &mut y[i * row + head * p..][..p]);
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// `q·kᵀ` of a group, `[rows, rows]`; its `q` stays packed in `room`.
+    pub(super) fn scores(
+        &self,
+        chunk: &Chunk,
+        group: usize,
+        room: &mut Room<T::Acc>,
+    ) -> Result<()> {
+        let (q, k) = (self.group(self.q, chunk, group), self.group(self.k, chunk, group));
+        let (rows, n) = (chunk.rows, self.sizes.n);
+        room.gemm.pack_left(&q, Layout::RowMajor, [rows, n], &mut room.left)?;
+        room.gemm.pack_right(&k, Layout::Transposed, [n, rows], &mut room.right)?;
+        room.gemm.multiply(&room.left, &room.right, &mut room.scores, Store::Overwrite);
+        Ok(())
+    }
+
+    /// `left·stateᵀ`, `[rows, p]`, in `room.tile`, with what is packed as `room.left`.
+    pub(super) fn from_state(&self, state: &[T::Acc], room: &mut Room<T::Acc>) -> Result<()> {
+        let Sizes { p, n, .. } = self.sizes;
+        let state = Dense { data: state, stride: n };
+        room.gemm.pack_right(&state, Layout::Transposed, [n, p], &mut room.right)?;
+        room.gemm.multiply(&room.left, &room.right, &mut room.tile, Store::Overwrite);
+        Ok(())
+    }
+
+    /// A tensor `[b, l, step]` in these chunks of each sequence.
+    pub(super) fn split<'x, X>(
+        &self,
+        x: &'x mut [X],
+        step: usize,
+        chunks: &Range<usize>,
+    ) -> Vec<(Chunk, &'x mut [X])> {
+        let (len, l) = (self.sizes.chunk_steps(), self.sizes.l);
+        let elements = chunks.start * len * step..(chunks.end * len).min(l) * step;
+        x.chunks_mut(l * step)
+            .enumerate()
+            .flat_map(|(sequence, x)| {
+                let spans = x[elements.clone()].chunks_mut(len * step).enumerate();
+                spans.map(move |(i, span)| (self.chunk(sequence, chunks.start + i), span))
+            })
+            .collect()
+    }
+}
+
+pub(super) fn product(m: usize, n: usize, k: usize, left: Layout, right: Layout) -> Product {
+    Product { entries: 1, m, n, k, left, right }
+}
+
+/// The decays of a head in a chunk, by step.
+pub(super) struct Decays<A> {
+    /// The logarithm of the decay of each step: −∞ where a sequence starts.
+    a: Vec<A>,
+    /// From before the chunk to behind each step.
+    pub(super) before: Vec<A>,
+    /// From behind each step to behind the chunk.
+    pub(super) after: Vec<A>,
+    /// Of the whole chunk.
+    pub(super) all: A,
+    pub(super) scale: Vec<A>,
+}
+
+impl<A: Real> Decays<A> {
+    pub(super) fn new<T: Float<Acc = A>>(
+        inputs: &Inputs<T>,
+        chunk: &Chunk,
+        head: usize,
+    ) -> Decays<A> {
+        let Sizes { l, h, .. } = inputs.sizes;
+        let first = chunk.sequence * l;
+        let steps = || chunk.steps.clone().map(|t| first + t);
+        let starts = |t: usize| inputs.seq_start.is_some_and(|seq_start| seq_start[t] != 0);
+        let a: Vec<A> = steps()
+            .map(|t| if starts(t) { A::NEG_INFINITY } else { inputs.a[t * h + head] })
+            .collect();
+        let scale = inputs.scale;
+        let scale = steps().map(|t| scale.map_or(A::ONE, |scale| scale[t * h + head])).collect();
+        let mut sum = A::ZERO;
+        let mut before: Vec<A> = a
+            .iter()
+            .map(|a| {
+                sum += *a;
+                sum
+            })
+            .collect();
+        let mut after = vec![A::ZERO; a.len()];
+        let mut sum = A::ZERO;
+        for (after, a) in after.iter_mut().zip(&a).rev() {
+            *after = sum;
+            sum += *a;
+        }
+        let mut all = [sum];
+        exp_all(&mut before);
+        exp_all(&mut after);
+        exp_all(&mut all);
+        Decays { a, before, after, all: all[0], scale }
+    }
+
+    /// From the inputs of each step to behind the chunk.
+    pub(super) fn entering(&self) -> Vec<A> {
+        self.after.iter().zip(&self.scale).map(|(after, scale)| *after * *scale).collect()
+    }
+
+    /// `lambda[t, j]`, the decay from behind step `j` to behind step `t`; 0 for `j > t`. Each
+    /// exponent is the sum of its own steps: a difference of long sums would lose digits.
+    pub(super) fn fill_lambda(&self, lambda: &mut [A]) {
+        lambda_rows(&self.a, lambda);
+    }
+}
+
+/// The temporary values of a task.
+pub(super) struct Room<A> {
+    pub(super) gemm: LocalGemm<A>,
+    /// `[rows, rows]`
+    pub(super) scores: Vec<A>,
+    /// `[rows, rows]`
+    pub(super) masked: Vec<A>,
+    /// `[steps, steps]`
+    pub(super) lambda: Vec<A>,
+    /// `[rows, p]`
+    pub(super) tile: Vec<A>,
+    /// `x` of a head, `[rows, p]`
+    pub(super) x: Vec<A>,
+    /// `q` or, backward, `k` of a group, `[rows, n]`
+    pub(super) left: Panels<A>,
+    pub(super) right: Panels<A>,
+}
+
+impl<A: Real> Room<A> {
+    pub(super) fn new(sizes: Sizes, chunk: &Chunk) -> Room<A> {
+        let (rows, steps) = (chunk.rows, chunk.steps.len());
+        let zeros = |len| vec![A::ZERO; len];
+        Room {
+            gemm: LocalGemm::new(),
+            scores: zeros(rows * rows),
+            masked: zeros(rows * rows),
+            lambda: zeros(steps * steps),
+            tile: zeros(rows * sizes.p),
+            x: Vec::new(),
+            left: Panels::default(),
+            right: Panels::default(),
+        }
+    }
+}
+
+vectorized! {
+    fn exp_all<I: Isa, A: Real>(x: &mut [A]) {
+        for x in x {
+            *x = x.exp::<I>();
+        }
+    }
+
+    /// `x = factor·x`
+    pub(super) fn scale_by<I: Isa, A: Real>(x: &mut [A], factor: A) {
+        for x in x {
+            *x *= factor;
+        }
+    }
+
+    /// Each row of `x`, `[rows, width]`, times the factor of its step.
+    pub(super) fn scale_rows<I: Isa, A: Real>(x: &mut [A], width: usize, factors: &[A], r: usize) {
+        for (x, factor) in x.chunks_exact_mut(width * r).zip(factors) {
+            for x in x {
+                *x *= *factor;
+            }
+        }
+    }
+
+    /// See [`Decays::fill_lambda`].
+    fn lambda_rows<I: Isa, A: Real>(a: &[A], lambda: &mut [A]) {
+        let mut sums = [A::NEG_INFINITY; super::CHUNK];
+        let sums = &mut sums[..a.len()];
+        for (t, row) in lambda.chunks_exact_mut(a.len()).enumerate() {
+            for sum in sums[..t].iter_mut() {
+                *sum += a[t];
+            }
+            sums[t] = A::ZERO;
+            for (lambda, sum) in row.iter_mut().zip(&*sums) {
+                *lambda = sum.exp::<I>();
+            }
+        }
+    }
+
+    /// `masked[i, j] = scores[i, j]·lambda[i / r, j / r]·scale[j / r]`
+    pub(super) fn mask<I: Isa, A: Real>(
+        scores: &[A],
+        lambda: &[A],
+        scale: &[A],
+        r: usize,
+        masked: &mut [A],
+    ) {
+        let (steps, rows) = (scale.len(), scale.len() * r);
+        let mut factors = [A::ZERO; super::CHUNK];
+        let factors = &mut factors[..rows];
+        for (t, lambda) in lambda.chunks_exact(steps).enumerate() {
+            for (j, factor) in factors.iter_mut().enumerate() {
+                *factor = lambda[j / r] * scale[j / r];
+            }
+            let range = t * r * rows..(t + 1) * r * rows;
+            let scores = scores[range.clone()].chunks_exact(rows);
+            for (masked, scores) in masked[range].chunks_exact_mut(rows).zip(scores) {
+                for ((masked, score), factor) in masked.iter_mut().zip(scores).zip(&*factors) {
+                    *masked = *score * *factor;
+                }
+            }
+        }
+    }
+}

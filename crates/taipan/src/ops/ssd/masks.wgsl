@@ -1,0 +1,36 @@
+// lambda[i, j], the decay from behind row j of a chunk to behind row i, 0 for later steps, and masked =
+// scores ⊙ lambda; both are [b, chunks, h, rows, rows], scores [b, chunks, g, rows, rows]. An
+// invocation computes a column. An exponent is the sum of its own steps: a difference of long sums
+// would lose digits.
+@group(0) @binding(0) var<storage, read> a: array<f32>;
+@group(0) @binding(1) var<storage, read> seq_start: array<u32>;
+@group(0) @binding(2) var<storage, read> scores: array<f32>;
+@group(0) @binding(3) var<storage, read_write> masked: array<f32>;
+@group(0) @binding(4) var<storage, read_write> lambda: array<f32>;
+
+fn element(i: u32) {
+    let j = i % p.chunk_rows;
+    let head = i / p.chunk_rows % p.heads;
+    let chunk = i / p.chunk_rows / p.heads % p.chunks;
+    let sequence = i / p.chunk_rows / p.heads / p.chunks;
+    let first = sequence * p.steps + chunk * p.chunk_steps;
+    let matrix = (sequence * p.chunks + chunk) * p.heads + head;
+    let of_group = (sequence * p.chunks + chunk) * p.groups + head / p.group_heads;
+    let size = p.chunk_rows * p.chunk_rows;
+    let rows = min(p.chunk_rows, (p.steps - chunk * p.chunk_steps) * p.ranks);
+    var sum = 0.0;
+    var alive = 1.0;
+    for (var row = 0u; row < rows; row++) {
+        let step = row / p.ranks;
+        if step > j / p.ranks && row % p.ranks == 0u {
+            sum += a[(first + step) * p.heads + head];
+            alive = select(alive, 0.0, SEQ_START == 1u && seq_start[first + step] != 0u);
+        }
+        let here = select(alive * m_exp(sum), 0.0, step < j / p.ranks);
+        let at = row * p.chunk_rows + j;
+        masked[matrix * size + at] = scores[of_group * size + at] * here;
+        if LAMBDA == 1u {
+            lambda[matrix * size + at] = here;
+        }
+    }
+}
