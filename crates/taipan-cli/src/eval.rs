@@ -123,10 +123,10 @@ enum AnyScorer<'m> {
 impl<'m> AnyScorer<'m> {
     fn new(flags: &Flags, model: &'m Model) -> Result<AnyScorer<'m>, Failure> {
         Ok(match flags.window {
-            None => AnyScorer::State(Scorer::new(&model.mamba)),
+            None => AnyScorer::State(Scorer::new(&model.lm)),
             Some(window) => {
                 let stride = flags.stride.unwrap_or(window);
-                AnyScorer::Windows(WindowScorer::new(&model.mamba, window, stride)?)
+                AnyScorer::Windows(WindowScorer::new(&model.lm, window, stride)?)
             }
         })
     }
@@ -269,7 +269,7 @@ fn answers(model: &Model, tokenizer: &Tokenizer, question: &Question) -> Result<
     let space = &question.prompt[context.len()..];
     let eos = tokenizer.eos_token_id();
     let ids = tokenizer.encode(context)?;
-    let mut scorer = Scorer::new(&model.mamba);
+    let mut scorer = Scorer::new(&model.lm);
     block_on(scorer.context(&eos.into_iter().chain(ids.iter().copied()).collect::<Vec<_>>()))?;
     block_on(scorer.flush())?;
     let mut scores = Vec::new();

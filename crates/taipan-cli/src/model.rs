@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use taipan_lm::{Mamba, ModelFiles, Tokenizer, best_checkpoint, checkpoints};
+use taipan_lm::{LanguageModel, ModelFiles, Tokenizer, best_checkpoint, checkpoints};
 
 use crate::machine::{self, Dtype, Quantize};
 use crate::{Failure, hub};
@@ -34,7 +34,7 @@ pub struct ModelFlags {
 
 /// A model that can run.
 pub struct Model {
-    pub mamba: Mamba,
+    pub lm: LanguageModel,
     /// Where it was found.
     pub path: PathBuf,
     tokenizer: Option<Tokenizer>,
@@ -45,7 +45,7 @@ impl ModelFlags {
         let device = machine::name_for(&self.floats.device, self.quantize);
         let model = self.floats.load_on(device)?;
         Ok(match self.quantize {
-            Some(Quantize::Int8) => Model { mamba: model.mamba.quantized()?, ..model },
+            Some(Quantize::Int8) => Model { lm: model.lm.quantized()?, ..model },
             None => model,
         })
     }
@@ -62,10 +62,10 @@ impl FloatModelFlags {
         let files = ModelFiles::open(&path)?;
         let dtype = self.dtype.map_or(files.dtype(), Into::into);
         machine::check(&device, dtype)?;
-        let mamba = files.load(dtype, &device)?;
+        let lm = files.load(dtype, &device)?;
         let file = path.join("tokenizer.json");
         let tokenizer = file.exists().then(|| Tokenizer::from_file(file)).transpose()?;
-        Ok(Model { mamba, path, tokenizer })
+        Ok(Model { lm, path, tokenizer })
     }
 }
 

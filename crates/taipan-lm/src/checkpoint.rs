@@ -1,6 +1,6 @@
 //! The checkpoints of a run: `checkpoint-<step>/` in its directory.
 //!
-//! A checkpoint is a model in Hugging Face's layout (see [`crate::Mamba::save_pretrained`]), and
+//! A checkpoint is a model in Hugging Face's layout (see [`crate::LanguageModel::save_pretrained`]), and
 //! beside it
 //!
 //! ```text
@@ -24,7 +24,7 @@ use crate::error::ensure;
 use crate::filesystem as fs;
 use crate::pretrained::{Contents, MODEL_FILES, contents};
 use crate::safetensors::Stored;
-use crate::{Error, Mamba, Recipe, Result, Tokenizer};
+use crate::{Error, LanguageModel, Recipe, Result, Tokenizer};
 
 pub(crate) const OPTIMIZER: &str = "trainer.safetensors";
 const TRAINER_JSON: &str = "trainer.json";
@@ -116,7 +116,7 @@ impl TrainerJson {
     pub(crate) async fn write(
         mut self,
         path: &Path,
-        model: &Mamba,
+        model: &LanguageModel,
         tokenizer: &Tokenizer,
         optimizer: &[(String, Tensor)],
     ) -> Result<()> {

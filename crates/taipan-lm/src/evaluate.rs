@@ -6,7 +6,7 @@ use serde::Serialize;
 use taipan::{DType, Tensor};
 
 use crate::error::ensure;
-use crate::{IGNORE, Mamba, Result, State};
+use crate::{IGNORE, LanguageModel, Result, State};
 
 /// Tokens that are processed at a time.
 const CHUNK: usize = 1024;
@@ -52,10 +52,10 @@ impl AddAssign for Score {
 ///
 /// ```
 /// use taipan::{DType, Device};
-/// use taipan_lm::{Config, Mamba, Preset, Scorer};
+/// use taipan_lm::{Config, LanguageModel, Preset, Scorer};
 ///
 /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let mut scorer = Scorer::new(&model);
 /// pollster::block_on(scorer.context(&[3, 1]))?;
 /// pollster::block_on(scorer.push(&[4, 1, 5], &[]))?;
@@ -66,7 +66,7 @@ impl AddAssign for Score {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Scorer<'m> {
-    model: &'m Mamba,
+    model: &'m LanguageModel,
     state: Option<State>,
     /// Tokens that are not processed yet: at least the last one, from which the next is predicted.
     pending: Vec<Pending>,
@@ -83,7 +83,7 @@ struct Pending {
 
 impl<'m> Scorer<'m> {
     /// At the beginning of a text.
-    pub fn new(model: &'m Mamba) -> Scorer<'m> {
+    pub fn new(model: &'m LanguageModel) -> Scorer<'m> {
         Scorer { model, state: None, pending: Vec::new(), score: Score::default() }
     }
 
@@ -159,7 +159,7 @@ impl<'m> Scorer<'m> {
 /// Face's library do with models whose context is limited.
 #[derive(Clone, Debug)]
 pub struct WindowScorer<'m> {
-    model: &'m Mamba,
+    model: &'m LanguageModel,
     window: usize,
     stride: usize,
     /// The tokens from the beginning of the next window on, each with its bytes of text.
@@ -171,7 +171,7 @@ pub struct WindowScorer<'m> {
 
 impl<'m> WindowScorer<'m> {
     /// At the beginning of a text; the stride is at most the window.
-    pub fn new(model: &'m Mamba, window: usize, stride: usize) -> Result<WindowScorer<'m>> {
+    pub fn new(model: &'m LanguageModel, window: usize, stride: usize) -> Result<WindowScorer<'m>> {
         ensure!(window > 1, "evaluate", "a window of {window} tokens, expected 2 or more");
         let fits = (1..=window).contains(&stride);
         ensure!(fits, "evaluate", "the stride is {stride}, expected 1 to the window, {window}");

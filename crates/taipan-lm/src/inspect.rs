@@ -7,7 +7,7 @@ use taipan::nn::Module;
 use taipan::{DType, Tensor, concat};
 
 use crate::error::{Result, ensure};
-use crate::{Mamba, Role};
+use crate::{LanguageModel, Role};
 
 const OP: &str = "inspect";
 
@@ -27,7 +27,7 @@ pub const HALF_LIFE_EDGES: [f64; 41] = {
     edges
 };
 
-/// What a model makes of a text: see [`Mamba::inspect`].
+/// What a model makes of a text: see [`LanguageModel::inspect`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
     /// The tokens of the text.
@@ -88,20 +88,20 @@ struct Observed {
     probe: Tensor,
 }
 
-impl Mamba {
+impl LanguageModel {
     /// What the model makes of a text, layer by layer, from one pass forward and one backward. The
     /// views are computed on the host, in f64, in time proportional to the number of states.
     ///
     /// The loss whose gradient is followed is that of predicting the last token from those before
     /// it, which is why there must be two tokens or more. Not for models
-    /// [in 8 bits](Mamba::quantized), which have no gradient.
+    /// [in 8 bits](LanguageModel::quantized), which have no gradient.
     ///
     /// ```
     /// use taipan::{DType, Device};
-    /// use taipan_lm::{Config, Mamba, Preset};
+    /// use taipan_lm::{Config, LanguageModel, Preset};
     ///
     /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let inspection = pollster::block_on(model.inspect(&[3, 1, 4, 1, 5]))?;
     /// let layer = &inspection.layers[1];
     /// assert!(layer.mean_delta.iter().all(|delta| (1e-3..0.2).contains(delta)), "a new model");

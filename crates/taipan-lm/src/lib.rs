@@ -1,16 +1,16 @@
 //! Mamba language models (Gu & Dao 2023) in Hugging Face's file formats: the model, training text,
 //! and training that can be interrupted at any moment.
 //!
-//! - [`Config`], [`Preset`]: the shape of a model, from `config.json` or by name. [`Mamba`]: the
-//!   model, to [train](Mamba::loss) and to run.
+//! - [`Config`], [`Preset`]: the shape of a model, from `config.json` or by name. [`LanguageModel`]: the
+//!   model, to [train](LanguageModel::loss) and to run.
 //! - [`Generation`]: text from a model, token by token, as a [`Sampler`] chooses. [`State`],
 //!   [`Snapshot`]: what a model remembers, also in files; `PromptCache`: of prompts. [`Scorer`],
 //!   [`WindowScorer`]: how well it predicts text.
 //! - [`Inspection`]: what a model makes of a text: step sizes, memory, states, hidden attention.
 //! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
 //!   order that follows from a seed.
-//! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `Mamba::from_pretrained` and
-//!   `Mamba::save_pretrained`: models in Hugging Face's layout. [`safetensors`]: files of tensors.
+//! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `LanguageModel::from_pretrained` and
+//!   `LanguageModel::save_pretrained`: models in Hugging Face's layout. [`safetensors`]: files of tensors.
 //!
 //! On the web files are in memory: see [`filesystem`]. What needs threads or a disk is absent.
 
@@ -65,7 +65,7 @@ pub use generate::{
 };
 pub use inspect::{Attention, HALF_LIFE_EDGES, Inspection, LayerInspection};
 pub use memory::Memory;
-pub use model::{Activations, Mamba, Parameter, Role, State};
+pub use model::{Activations, LanguageModel, Parameter, Role, State};
 pub use model_files::ModelFiles;
 pub use preset::Preset;
 pub use pretrained::MODEL_FILES;

@@ -24,7 +24,7 @@ use crate::model::ParameterSpec;
 use crate::safetensors::{self, Map, Safetensors, View};
 #[cfg(not(target_family = "wasm"))]
 use crate::torch::TorchFile;
-use crate::{Config, Error, Layout, Mamba, Result, TensorSpec};
+use crate::{Config, Error, LanguageModel, Layout, Result, TensorSpec};
 
 pub(crate) const CONFIG: &str = "config.json";
 
@@ -41,11 +41,11 @@ const WEIGHTS: [&str; 4] = [
 ///
 /// ```
 /// use taipan::{DType, Device};
-/// use taipan_lm::{Mamba, ModelFiles, Preset, Tokenizer};
+/// use taipan_lm::{LanguageModel, ModelFiles, Preset, Tokenizer};
 ///
 /// # let directory = format!("taipan-model-files-{}", std::process::id());
 /// # let directory = std::env::temp_dir().join(directory);
-/// let model = Mamba::new(&Preset::Tiny.config(256), DType::F32, 1, &Device::Cpu)?;
+/// let model = LanguageModel::new(&Preset::Tiny.config(256), DType::F32, 1, &Device::Cpu)?;
 /// model.save_pretrained(&directory, &Tokenizer::bytes())?;
 /// let files = ModelFiles::open(&directory)?;
 /// assert_eq!((files.config(), files.dtype()), (model.config(), DType::F32));
@@ -189,8 +189,10 @@ impl ModelFiles {
 
     /// The model in a dtype, on a device. Tensors are read, converted and moved one after the
     /// other; the host holds one at a time.
-    pub fn load(&self, dtype: DType, device: &Device) -> Result<Mamba> {
-        Mamba::build(&self.config, dtype, device, &mut |spec| self.values(spec, dtype, device))
+    pub fn load(&self, dtype: DType, device: &Device) -> Result<LanguageModel> {
+        LanguageModel::build(&self.config, dtype, device, &mut |spec| {
+            self.values(spec, dtype, device)
+        })
     }
 
     /// The values of a parameter: on the device already, if they need no conversion.

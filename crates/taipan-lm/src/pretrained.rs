@@ -13,19 +13,19 @@ use taipan::{DType, Device};
 use crate::atomic::Draft;
 use crate::error::ensure;
 use crate::safetensors::{Stored, write};
-use crate::{Mamba, ModelFiles, Parameter, Result, Tokenizer};
+use crate::{LanguageModel, ModelFiles, Parameter, Result, Tokenizer};
 
 const MODEL: &str = "model.safetensors";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 
-impl Mamba {
+impl LanguageModel {
     /// Load a model as [`ModelFiles::open`] finds it. Its dtype is `dtype`, or that of the stored
     /// embeddings.
     pub fn from_pretrained(
         path: impl AsRef<Path>,
         dtype: Option<DType>,
         device: &Device,
-    ) -> Result<Mamba> {
+    ) -> Result<LanguageModel> {
         let files = ModelFiles::open(path)?;
         files.load(dtype.unwrap_or(files.dtype()), device)
     }
@@ -35,13 +35,13 @@ impl Mamba {
     ///
     /// ```
     /// use taipan::{DType, Device, Tensor};
-    /// use taipan_lm::{Mamba, Preset, Tokenizer};
+    /// use taipan_lm::{LanguageModel, Preset, Tokenizer};
     ///
     /// # let directory = format!("taipan-pretrained-{}", std::process::id());
     /// # let directory = std::env::temp_dir().join(directory);
-    /// let model = Mamba::new(&Preset::Tiny.config(256), DType::F32, 1, &Device::Cpu)?;
+    /// let model = LanguageModel::new(&Preset::Tiny.config(256), DType::F32, 1, &Device::Cpu)?;
     /// model.save_pretrained(&directory, &Tokenizer::bytes())?;
-    /// let again = Mamba::from_pretrained(&directory, None, &Device::Cpu)?;
+    /// let again = LanguageModel::from_pretrained(&directory, None, &Device::Cpu)?;
     /// assert_eq!(again.config(), model.config());
     /// # std::fs::remove_dir_all(&directory).unwrap();
     /// # Ok::<(), taipan_lm::Error>(())
@@ -61,10 +61,10 @@ impl Mamba {
     ///
     /// ```
     /// use taipan::{DType, Device};
-    /// use taipan_lm::{Config, Mamba, Preset, Tokenizer, safetensors::Safetensors};
+    /// use taipan_lm::{Config, LanguageModel, Preset, Tokenizer, safetensors::Safetensors};
     ///
     /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
-    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let mut files = pollster::block_on(model.to_files(&Tokenizer::bytes()))?;
     /// assert!(files.contains_key("config.json") && files.contains_key("tokenizer.json"));
     /// let weights = files.remove("model.safetensors").expect("the weights");
@@ -90,7 +90,7 @@ impl Mamba {
 
 /// Write the files of a model to a directory that is there.
 pub(crate) async fn write_model(
-    model: &Mamba,
+    model: &LanguageModel,
     tokenizer: &Tokenizer,
     directory: &Path,
 ) -> Result<()> {
@@ -118,13 +118,13 @@ impl Contents<'_> {
     }
 }
 
-/// The files that [`Mamba::save_pretrained`] writes.
+/// The files that [`LanguageModel::save_pretrained`] writes.
 pub const MODEL_FILES: [&str; 5] =
     ["config.json", "generation_config.json", "tokenizer_config.json", TOKENIZER, MODEL];
 
 /// [`MODEL_FILES`], each with its contents.
 pub(crate) fn contents<'a>(
-    model: &'a Mamba,
+    model: &'a LanguageModel,
     tokenizer: &Tokenizer,
 ) -> Result<impl Iterator<Item = (&'static str, Contents<'a>)>> {
     ensure!(!model.is_quantized(), "model", "its matrices are int8, expected floats to save");
@@ -159,7 +159,7 @@ pub(crate) fn contents<'a>(
 
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one
 /// tensor.
-fn stored<'a>(model: &'a Mamba) -> Vec<Stored<'a>> {
+fn stored<'a>(model: &'a LanguageModel) -> Vec<Stored<'a>> {
     let stored = |slices: &[Parameter<'a>]| {
         let mut shape = slices[0].stored_shape.clone();
         shape[0] = slices.iter().map(|slice| slice.stored_shape[0]).sum();

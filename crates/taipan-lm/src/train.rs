@@ -14,7 +14,7 @@ use crate::data::{Dataset, Order};
 use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
 use crate::{
-    Batch, Error, IGNORE, Mamba, Recipe, Result, Role, Tokenizer, filesystem, safetensors,
+    Batch, Error, IGNORE, LanguageModel, Recipe, Result, Role, Tokenizer, filesystem, safetensors,
 };
 
 /// A run: a model, its training data, and the recipe.
@@ -26,7 +26,7 @@ use crate::{
 /// ```
 /// use taipan::{DType, Device};
 /// use taipan_lm::data::{Dataset, Sources, Split};
-/// use taipan_lm::{Mamba, Preset, Recipe, Tokenizer, Trainer};
+/// use taipan_lm::{LanguageModel, Preset, Recipe, Tokenizer, Trainer};
 ///
 /// # let run = std::env::temp_dir().join(format!("taipan-trainer-{}", std::process::id()));
 /// # let tiny = Preset::Tiny.config(256);
@@ -39,7 +39,7 @@ use crate::{
 /// # let _ = stringify!(
 /// let config = Preset::Tiny.config(tokenizer.vocab_size());
 /// # );
-/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let recipe = Recipe { batch_size: 2, block_size: 4, ..Recipe::default() };
 /// let mut trainer = Trainer::new(model, data, tokenizer, recipe)?;
 /// for _ in 0..10 {
@@ -55,7 +55,7 @@ use crate::{
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
 pub struct Trainer {
-    model: Mamba,
+    model: LanguageModel,
     dataset: Dataset,
     tokenizer: Tokenizer,
     recipe: Recipe,
@@ -101,7 +101,7 @@ pub struct StepReport {
 impl Trainer {
     /// A run that begins with `model`: one with random weights, or one to be fine-tuned.
     pub fn new(
-        model: Mamba,
+        model: LanguageModel,
         dataset: Dataset,
         tokenizer: Tokenizer,
         recipe: Recipe,
@@ -165,7 +165,7 @@ impl Trainer {
         change(&mut recipe);
         stored.recipe.check_continuation(&recipe)?;
 
-        let model = Mamba::from_pretrained(&path, None, device)?;
+        let model = LanguageModel::from_pretrained(&path, None, device)?;
         let tokenizer = Tokenizer::from_file(path.join(TOKENIZER))?;
         let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
         let optimizer = path.join(OPTIMIZER);
@@ -328,7 +328,7 @@ impl Trainer {
     }
 
     /// Write the current model to a directory, which must exist, for Hugging Face's library and
-    /// others, as `Mamba::save_pretrained` does.
+    /// others, as `LanguageModel::save_pretrained` does.
     pub async fn export(&self, directory: &Path) -> Result<()> {
         write_model(&self.model, &self.tokenizer, directory).await
     }
@@ -340,7 +340,7 @@ impl Trainer {
     }
 
     /// The model, when training is over. What the recipe froze is tracked again.
-    pub fn into_model(mut self) -> Mamba {
+    pub fn into_model(mut self) -> LanguageModel {
         for (_, parameter) in self.model.parameters_mut() {
             *parameter = parameter.detached().tracked();
         }
@@ -348,7 +348,7 @@ impl Trainer {
     }
 
     /// The current model.
-    pub fn model(&self) -> &Mamba {
+    pub fn model(&self) -> &LanguageModel {
         &self.model
     }
 
@@ -379,7 +379,7 @@ impl Trainer {
 }
 
 /// The optimiser of what a recipe trains of a model.
-fn optimizer(model: &Mamba, recipe: &Recipe) -> Result<AdamW> {
+fn optimizer(model: &LanguageModel, recipe: &Recipe) -> Result<AdamW> {
     let mut trained: Vec<(&Tensor, Group)> = Vec::new();
     for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
         let decays = parameter.role == Role::Matrix;
@@ -396,7 +396,7 @@ fn optimizer(model: &Mamba, recipe: &Recipe) -> Result<AdamW> {
 }
 
 /// The tensors of a model that are trained.
-fn trained(model: &mut Mamba) -> Vec<&mut Tensor> {
+fn trained(model: &mut LanguageModel) -> Vec<&mut Tensor> {
     let parameters = model.parameters_mut().into_iter().map(|(_, parameter)| parameter);
     parameters.filter(|parameter| parameter.is_tracked()).collect()
 }

@@ -6,7 +6,7 @@ mod allocator;
 
 use allocator::{live, usage};
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, Mamba, State};
+use taipan_lm::{Config, LanguageModel, State};
 
 const LAYERS: usize = 2;
 
@@ -14,8 +14,8 @@ const LAYERS: usize = 2;
 #[test]
 fn a_token_takes_no_memory() {
     let config = Config { vocab_size: 20_000, num_hidden_layers: LAYERS, ..Config::default() };
-    let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
-    let next = |model: &Mamba, token: u32, state: Option<&State>| {
+    let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
+    let next = |model: &LanguageModel, token: u32, state: Option<&State>| {
         let ids = Tensor::new(&[token], &[1, 1], &Device::Cpu).unwrap();
         let (logits, state) = model.next(&ids, state).unwrap();
         (logits.argmax(1).unwrap().item().unwrap() as u32, state)

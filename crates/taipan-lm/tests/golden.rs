@@ -10,7 +10,7 @@ use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::Safetensors;
-use taipan_lm::{Activations, Batch, Mamba, Role};
+use taipan_lm::{Activations, Batch, LanguageModel, Role};
 
 fn path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -21,8 +21,8 @@ fn json<T: serde::de::DeserializeOwned>(name: &str) -> T {
 }
 
 /// A model that transformers saved.
-fn model(name: &str, dtype: DType, device: &Device) -> Mamba {
-    Mamba::from_pretrained(path(name), Some(dtype), device).unwrap()
+fn model(name: &str, dtype: DType, device: &Device) -> LanguageModel {
+    LanguageModel::from_pretrained(path(name), Some(dtype), device).unwrap()
 }
 
 /// Rows of `length + 1` ids: each but the last, and each but the first to predict.
@@ -82,7 +82,7 @@ struct Step {
 }
 
 /// Train for as long as transformers did, comparing loss and gradient norm at every step.
-fn follow(curve: &Curve, mut model: Mamba, tolerance: f64) {
+fn follow(curve: &Curve, mut model: LanguageModel, tolerance: f64) {
     let Options { beta1, beta2, eps, weight_decay, max_norm } = curve.options;
     let options =
         AdamWOptions { beta1, beta2, eps, max_norm: Some(max_norm), ..Default::default() };
@@ -154,7 +154,7 @@ const MODELS: [&str; 5] = ["options", "biased", "states", "odd", "original"];
 
 /// For each model, device and type: its name, the model, what is expected of it, and the relative
 /// error that is allowed.
-fn for_each(mut check: impl FnMut(&str, &Mamba, &Values, f64)) {
+fn for_each(mut check: impl FnMut(&str, &LanguageModel, &Values, f64)) {
     for name in MODELS {
         let golden: Values = json(&format!("{name}/values.json"));
         for device in devices() {

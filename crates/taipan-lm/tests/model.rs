@@ -2,7 +2,9 @@
 
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Activations, Batch, Config, IGNORE, Initialization, Mamba, Role, TimeStepInit};
+use taipan_lm::{
+    Activations, Batch, Config, IGNORE, Initialization, LanguageModel, Role, TimeStepInit,
+};
 
 fn config() -> Config {
     Config {
@@ -46,7 +48,7 @@ fn assert_close(found: &[f64], expected: &[f64], tolerance: f64) {
 fn text_in_pieces_gives_the_logits_of_the_whole() {
     let ids = tokens(40);
     for device in devices() {
-        let model = Mamba::new(&config(), DType::F32, 1, &device).unwrap();
+        let model = LanguageModel::new(&config(), DType::F32, 1, &device).unwrap();
         let tensor = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], &device).unwrap();
         let whole = read(&model.next(&tensor(&ids), None).unwrap().0);
         for piece in [1, 2, 17, 39] {
@@ -64,7 +66,7 @@ fn text_in_pieces_gives_the_logits_of_the_whole() {
 fn sequences_of_a_batch_do_not_meet() {
     let (first, second) = (tokens(12), tokens(30)[12..24].to_vec());
     for device in devices() {
-        let model = Mamba::new(&config(), DType::F32, 1, &device).unwrap();
+        let model = LanguageModel::new(&config(), DType::F32, 1, &device).unwrap();
         let next = |ids: &[u32], batch_size: usize| {
             let ids = Tensor::new(ids, &[batch_size, 12], &device).unwrap();
             read(&model.next(&ids, None).unwrap().0)
@@ -79,7 +81,7 @@ fn sequences_of_a_batch_do_not_meet() {
 fn documents_in_a_row_learn_as_if_alone() {
     let ids = tokens(50);
     for device in devices() {
-        let model = Mamba::new(&config(), DType::F32, 1, &device).unwrap();
+        let model = LanguageModel::new(&config(), DType::F32, 1, &device).unwrap();
         let loss = |batch: &Batch| model.loss(batch).unwrap().item().unwrap();
         // One of 20 tokens and one of 29, the last of the one predicting nothing.
         let mut packed = batch(&ids, &[0, 20]);
@@ -99,10 +101,10 @@ fn recomputed_activations_give_the_same_bits() {
         let types = [DType::F32, DType::F16].into_iter().filter(|dtype| device.supports(*dtype));
         types.map(|dtype| (device.clone(), dtype)).collect::<Vec<_>>()
     }) {
-        let kept = Mamba::new(&config(), dtype, 1, &device).unwrap();
+        let kept = LanguageModel::new(&config(), dtype, 1, &device).unwrap();
         let recomputed = kept.clone().with_activations(Activations::Recomputed);
         let batch = batch(&tokens(34), &[0, 9]);
-        let gradients = |model: &Mamba| {
+        let gradients = |model: &LanguageModel| {
             let loss = model.loss(&batch).unwrap();
             let grads = loss.backward().unwrap();
             let of = |p: &taipan_lm::Parameter| read(grads.of(p).unwrap());
@@ -115,7 +117,7 @@ fn recomputed_activations_give_the_same_bits() {
 #[test]
 fn weights_begin_as_in_the_paper() {
     let config = Config { num_hidden_layers: 4, hidden_size: 64, use_bias: true, ..config() };
-    let model = Mamba::new(&config, DType::F64, 5, &Device::Cpu).unwrap();
+    let model = LanguageModel::new(&config, DType::F64, 5, &Device::Cpu).unwrap();
     let inner = 128;
     let mut seen = 0;
     for parameter in model.parameters() {
@@ -199,7 +201,7 @@ fn new_weights_follow_the_settings_of_the_config() {
         initializer_range: 0.3,
     };
     let config = Config { hidden_size: 64, tie_word_embeddings: false, init, ..config() };
-    let model = Mamba::new(&config, DType::F64, 5, &Device::Cpu).unwrap();
+    let model = LanguageModel::new(&config, DType::F64, 5, &Device::Cpu).unwrap();
     let values = |name: &str| {
         let all = model.parameters();
         read(all.iter().find(|parameter| parameter.stored.ends_with(name)).unwrap())
@@ -218,7 +220,7 @@ fn new_weights_follow_the_settings_of_the_config() {
         assert!((mean_square.sqrt() - 0.3).abs() < 0.015, "{table}: {}", mean_square.sqrt());
     }
     let wrong = Initialization { time_step_floor: -1.0, ..init };
-    let error = Mamba::new(&Config { init: wrong, ..config }, DType::F32, 1, &Device::Cpu);
+    let error = LanguageModel::new(&Config { init: wrong, ..config }, DType::F32, 1, &Device::Cpu);
     assert!(error.unwrap_err().to_string().starts_with("config: time_step_floor is -1, expected"));
 }
 
@@ -235,7 +237,7 @@ fn the_config_lists_the_tensors_of_the_model() {
             intermediate_size: Some(21),
             ..config()
         };
-        let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
+        let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
         let mut stored: Vec<(String, Vec<usize>, Role)> = Vec::new();
         for parameter in model.parameters() {
             match stored.last_mut() {
@@ -256,13 +258,13 @@ fn the_config_lists_the_tensors_of_the_model() {
 
 #[test]
 fn models_begin_alike_everywhere() {
-    let double = Mamba::new(&config(), DType::F64, 7, &Device::Cpu).unwrap();
+    let double = LanguageModel::new(&config(), DType::F64, 7, &Device::Cpu).unwrap();
     for device in devices() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             if !device.supports(dtype) {
                 continue;
             }
-            let model = Mamba::new(&config(), dtype, 7, &device).unwrap();
+            let model = LanguageModel::new(&config(), dtype, 7, &device).unwrap();
             for (own, double) in model.parameters().into_iter().zip(double.parameters()) {
                 let dtype = own.role.dtype(dtype);
                 assert_eq!(own.dtype(), dtype, "{}", own.name);
@@ -270,7 +272,7 @@ fn models_begin_alike_everywhere() {
             }
         }
     }
-    let other = Mamba::new(&config(), DType::F64, 8, &Device::Cpu).unwrap();
+    let other = LanguageModel::new(&config(), DType::F64, 8, &Device::Cpu).unwrap();
     assert_ne!(read(&other.parameters()[0]), read(&double.parameters()[0]));
     // No two parameters are alike, which share nothing but their shape.
     let layers: Vec<Vec<f64>> = double
@@ -286,7 +288,7 @@ fn models_begin_alike_everywhere() {
 
 #[test]
 fn wrong_input_is_an_error() {
-    let model = Mamba::new(&config(), DType::F32, 1, &Device::Cpu).unwrap();
+    let model = LanguageModel::new(&config(), DType::F32, 1, &Device::Cpu).unwrap();
     let error = |ids: &[u32], shape: &[usize]| {
         let ids = Tensor::new(ids, shape, &Device::Cpu).unwrap();
         model.next(&ids, None).unwrap_err().to_string()
@@ -295,7 +297,7 @@ fn wrong_input_is_an_error() {
     assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected at least one token");
     assert_eq!(error(&[1, 23], &[1, 2]), "embedding: id 23 at position 1, expected less than 23");
     let deeper = Config { num_hidden_layers: config().num_hidden_layers + 1, ..config() };
-    let deeper = Mamba::new(&deeper, DType::F32, 1, &Device::Cpu).unwrap();
+    let deeper = LanguageModel::new(&deeper, DType::F32, 1, &Device::Cpu).unwrap();
     let ids = Tensor::new(&[1u32], &[1, 1], &Device::Cpu).unwrap();
     let (_, state) = deeper.next(&ids, None).unwrap();
     let error = model.next(&ids, Some(&state)).unwrap_err().to_string();
@@ -305,6 +307,6 @@ fn wrong_input_is_an_error() {
     let short = Batch { ids: vec![1, 2, 3], ..batch(&tokens(9), &[]) };
     let error = model.loss(&short).unwrap_err().to_string();
     assert_eq!(error, "tensor: 3 values found, expected 8 for [1, 8]");
-    let error = Mamba::new(&config(), DType::U32, 1, &Device::Cpu).unwrap_err().to_string();
+    let error = LanguageModel::new(&config(), DType::U32, 1, &Device::Cpu).unwrap_err().to_string();
     assert_eq!(error, "model: the dtype is u32, expected a float");
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use taipan::nn::Module;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, Conversion, Layout, Mamba, ModelFiles, Preset, Tokenizer};
+use taipan_lm::{Config, Conversion, LanguageModel, Layout, ModelFiles, Preset, Tokenizer};
 
 /// Of each sequence, the logits of its last token are compared.
 const SEQUENCES: [[u32; 12]; 2] =
@@ -40,7 +40,7 @@ fn there(python: &Path, arguments: [&str; 2], directories: &[PathBuf]) -> Value 
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn logits_here(model: &Mamba) -> Vec<f64> {
+fn logits_here(model: &LanguageModel) -> Vec<f64> {
     let ids = Tensor::new(SEQUENCES.as_flattened(), &[2, 12], model.device()).unwrap();
     let logits = model.next(&ids, None).unwrap().0;
     logits.cast(DType::F64).unwrap().read_blocking().unwrap()
@@ -62,7 +62,7 @@ fn models_of_bytes_generate_in_batches_there() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
     let config = Config { hidden_size: 24, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
-    let mut model = Mamba::new(&config, DType::F32, 3, &Device::Cpu).unwrap();
+    let mut model = LanguageModel::new(&config, DType::F32, 3, &Device::Cpu).unwrap();
     for (name, tensor) in model.parameters_mut() {
         // Large enough that one token is far more likely than the others.
         if name.contains("embeddings") {
@@ -92,7 +92,7 @@ fn models_are_the_same_on_both_sides() {
         ["hf", "sharded", "untied", "bin", "bin-sharded", "original", "original-half"].map(at);
     let expected = logits_there(&python, "make", &theirs);
     for path in &theirs {
-        let model = Mamba::from_pretrained(path, Some(DType::F32), &Device::Cpu).unwrap();
+        let model = LanguageModel::from_pretrained(path, Some(DType::F32), &Device::Cpu).unwrap();
         assert_close(&logits_here(&model), &expected[path.to_str().unwrap()], path);
     }
 
@@ -114,7 +114,7 @@ fn models_are_the_same_on_both_sides() {
     };
     let (mut ours, mut found) = (Vec::new(), Vec::new());
     for (name, config) in [("plain", &plain), ("odd", &odd)] {
-        let model = Mamba::new(config, DType::F32, 3, &Device::Cpu).unwrap();
+        let model = LanguageModel::new(config, DType::F32, 3, &Device::Cpu).unwrap();
         let saved = at(name);
         model.save_pretrained(&saved, &Tokenizer::bytes()).unwrap();
         let files = ModelFiles::open(&saved).unwrap();
@@ -132,7 +132,7 @@ fn models_are_the_same_on_both_sides() {
     }
     for path in &ours {
         // Rounded to bf16, and computed in f32 on both sides.
-        let model = Mamba::from_pretrained(path, Some(DType::F32), &Device::Cpu).unwrap();
+        let model = LanguageModel::from_pretrained(path, Some(DType::F32), &Device::Cpu).unwrap();
         found.push(logits_here(&model));
     }
     let expected = logits_there(&python, "read", &ours);

@@ -4,7 +4,7 @@ use taipan::gpu::{Capabilities, Gpu, adapters};
 use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, check};
-use taipan_lm::{Batch, Config, Mamba};
+use taipan_lm::{Batch, Config, LanguageModel};
 
 /// The GPU that is tested, with the limits of every browser: 8 buffers, and 128 MiB of each. None
 /// if it is left out.
@@ -38,7 +38,7 @@ struct Run {
 }
 
 fn run(config: &Config, device: &Device) -> taipan_lm::Result<Run> {
-    let mut model = Mamba::new(config, DType::F32, 1, device)?;
+    let mut model = LanguageModel::new(config, DType::F32, 1, device)?;
     let ids = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], device);
     // Rows of every binding.
     let (first, state) = model.next(&ids(&[0, 50279, 25000])?, None)?;

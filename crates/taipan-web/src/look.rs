@@ -17,7 +17,7 @@ pub struct Look {
 
 #[wasm_bindgen]
 impl Session {
-    /// See [`taipan_lm::Mamba::inspect`].
+    /// See [`taipan_lm::LanguageModel::inspect`].
     pub async fn inspect(&self, text: &str) -> std::result::Result<Look, JsValue> {
         Ok(self.look(text).await?)
     }
@@ -28,7 +28,7 @@ impl Session {
         let model = self.model()?;
         let ids = model.tokenizer.encode(text)?;
         let tokens = self.tokens(&ids)?;
-        Ok(Look { inspection: model.mamba().inspect(&ids).await?, tokens: tokens.to_string() })
+        Ok(Look { inspection: model.lm().inspect(&ids).await?, tokens: tokens.to_string() })
     }
 
     /// `[{id, text}]`

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use taipan::gpu::{Capabilities, Gpu, adapters};
 use taipan::{DType, Device};
 use taipan_lm::data::{Sources, default_stories};
-use taipan_lm::{Config, Error, Mamba, ModelFiles, Preset, Scorer, Tokenizer, Trainer, filesystem};
+use taipan_lm::{
+    Config, Error, LanguageModel, ModelFiles, Preset, Scorer, Tokenizer, Trainer, filesystem,
+};
 use wasm_bindgen::prelude::*;
 
 use crate::failure::{Result, parse};
@@ -27,7 +29,7 @@ pub struct Session {
     texts: Vec<(String, String)>,
     pub(crate) talk: Option<Talk>,
     /// The weights before an adaptation, and their tokenizer.
-    pub(crate) before: Option<(Mamba, Tokenizer)>,
+    pub(crate) before: Option<(LanguageModel, Tokenizer)>,
 }
 
 pub(crate) struct Model {
@@ -39,7 +41,7 @@ pub(crate) struct Model {
 
 /// A model, or what trains it.
 pub(crate) enum Weights {
-    Fixed(Mamba),
+    Fixed(LanguageModel),
     Trained(Box<Trainer>),
 }
 
@@ -79,8 +81,8 @@ impl From<Type> for DType {
 }
 
 impl Model {
-    pub(crate) fn new(mamba: Mamba, tokenizer: Tokenizer) -> Model {
-        Model { tokenizer, weights: Weights::Fixed(mamba), fingerprint: None }
+    pub(crate) fn new(lm: LanguageModel, tokenizer: Tokenizer) -> Model {
+        Model { tokenizer, weights: Weights::Fixed(lm), fingerprint: None }
     }
 
     pub(crate) fn trained(trainer: Trainer) -> Model {
@@ -89,9 +91,9 @@ impl Model {
         Model { tokenizer, weights, fingerprint: None }
     }
 
-    pub(crate) fn mamba(&self) -> &Mamba {
+    pub(crate) fn lm(&self) -> &LanguageModel {
         match &self.weights {
-            Weights::Fixed(mamba) => mamba,
+            Weights::Fixed(lm) => lm,
             Weights::Trained(trainer) => trainer.model(),
         }
     }
@@ -105,16 +107,16 @@ impl Model {
         }
     }
 
-    pub(crate) fn into_mamba(self) -> Mamba {
+    pub(crate) fn into_lm(self) -> LanguageModel {
         match self.weights {
-            Weights::Fixed(mamba) => mamba,
+            Weights::Fixed(lm) => lm,
             Weights::Trained(trainer) => trainer.into_model(),
         }
     }
 
     pub(crate) async fn fingerprint(&mut self) -> Result<String> {
         if self.fingerprint.is_none() {
-            self.fingerprint = Some(self.mamba().fingerprint().await?);
+            self.fingerprint = Some(self.lm().fingerprint().await?);
         }
         Ok(self.fingerprint.clone().unwrap_or_default())
     }
@@ -192,13 +194,13 @@ impl Session {
     /// `{config, parameters, dtype, vocabSize}` of the model.
     pub fn describe(&self) -> std::result::Result<String, JsValue> {
         let model = self.model()?;
-        let (mamba, tokenizer) = (model.mamba(), &model.tokenizer);
-        let config = mamba.config().to_json(mamba.dtype(), tokenizer.eos_token_id());
+        let (lm, tokenizer) = (model.lm(), &model.tokenizer);
+        let config = lm.config().to_json(lm.dtype(), tokenizer.eos_token_id());
         let config: Value = parse("config", &config)?;
         Ok(json!({
             "config": config,
-            "parameters": mamba.config().parameters(),
-            "dtype": mamba.dtype().to_string(),
+            "parameters": lm.config().parameters(),
+            "dtype": lm.dtype().to_string(),
             "vocabSize": tokenizer.vocab_size(),
         })
         .to_string())
@@ -223,7 +225,7 @@ impl Session {
 }
 
 async fn save(model: &Model) -> Result<()> {
-    let files = model.mamba().to_files(&model.tokenizer).await?;
+    let files = model.lm().to_files(&model.tokenizer).await?;
     let directory = Path::new("saved");
     filesystem::create_dir_all(directory).map_err(Error::io(directory))?;
     for (name, bytes) in files {
@@ -251,8 +253,8 @@ impl Session {
             Vocabulary::Json(text) => Tokenizer::from_json(&text)?,
         };
         let config = config_of(config, tokenizer.vocab_size())?;
-        let mamba = Mamba::new(&config, self.computing(dtype.into())?, seed, &self.device)?;
-        self.model = Some(Model::new(mamba, tokenizer));
+        let lm = LanguageModel::new(&config, self.computing(dtype.into())?, seed, &self.device)?;
+        self.model = Some(Model::new(lm, tokenizer));
         Ok(())
     }
 
@@ -267,10 +269,10 @@ impl Session {
                 return Err(Error::invalid("dtype", why).into());
             }
         };
-        let mamba = files.load(self.computing(dtype)?, &self.device)?;
+        let lm = files.load(self.computing(dtype)?, &self.device)?;
         let tokenizer = Tokenizer::from_file(Path::new(MODEL).join("tokenizer.json"))?;
         filesystem::remove_dir_all(MODEL).map_err(Error::io(Path::new(MODEL)))?;
-        self.model = Some(Model::new(mamba, tokenizer));
+        self.model = Some(Model::new(lm, tokenizer));
         Ok(())
     }
 
@@ -286,7 +288,7 @@ impl Session {
     async fn score(&mut self) -> Result<String> {
         let sources = self.take_texts();
         let model = self.model()?;
-        let mut scorer = Scorer::new(model.mamba());
+        let mut scorer = Scorer::new(model.lm());
         for document in 0..sources.len() {
             scorer.context(&Vec::from_iter(model.tokenizer.eos_token_id())).await?;
             for chunk in sources.encoded(document, &model.tokenizer)? {

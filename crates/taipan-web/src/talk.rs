@@ -91,17 +91,17 @@ impl Session {
             Some(_) => model.fingerprint().await?,
             None => String::new(),
         };
-        let (mamba, tokenizer) = (model.mamba(), &model.tokenizer);
+        let (lm, tokenizer) = (model.lm(), &model.tokenizer);
         let mut ids = tokenizer.encode(prompt)?;
         let mut generation = match &state {
             Some(bytes) => {
-                let snapshot = Snapshot::parse("state", bytes, mamba, &fingerprint)?;
-                Generation::resume(mamba, sampler.clone(), snapshot)?
+                let snapshot = Snapshot::parse("state", bytes, lm, &fingerprint)?;
+                Generation::resume(lm, sampler.clone(), snapshot)?
             }
             None => {
                 // A text begins as every document did in training.
                 ids.splice(0..0, tokenizer.eos_token_id());
-                Generation::new(mamba, sampler.clone())?
+                Generation::new(lm, sampler.clone())?
             }
         };
         generation.prompt(&ids)?;
@@ -116,7 +116,7 @@ impl Session {
             return Err(Error::invalid("generate", "not begun yet").into());
         };
         let (tokenizer, snapshot) = (&model.tokenizer, talk.snapshot.clone());
-        let generation = Generation::resume(model.mamba(), talk.sampler.clone(), snapshot)?;
+        let generation = Generation::resume(model.lm(), talk.sampler.clone(), snapshot)?;
         let mut generation = generation.with_vocab_size(tokenizer.vocab_size())?;
         let id = generation.step().await?[0];
         let probabilities = generation.log_probs(talk.options.alternatives).await?;
@@ -143,7 +143,7 @@ impl Session {
             return Err(Failure::new("input", "state: no text was generated yet"));
         };
         let mut bytes = Vec::new();
-        let write = talk.snapshot.write(model.mamba(), &fingerprint, |chunk| {
+        let write = talk.snapshot.write(model.lm(), &fingerprint, |chunk| {
             bytes.extend_from_slice(chunk);
             Ok(())
         });

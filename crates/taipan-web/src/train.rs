@@ -126,7 +126,7 @@ impl Session {
     /// Remember the weights, for [`roll_back`](Session::roll_back).
     pub fn begin_adaptation(&mut self) -> std::result::Result<(), JsValue> {
         let model = self.model()?;
-        self.before = Some((model.mamba().clone(), model.tokenizer.clone()));
+        self.before = Some((model.lm().clone(), model.tokenizer.clone()));
         Ok(())
     }
 
@@ -135,14 +135,14 @@ impl Session {
         self.before = None;
         self.model = self.model.take().map(|model| {
             let tokenizer = model.tokenizer.clone();
-            Model::new(model.into_mamba(), tokenizer)
+            Model::new(model.into_lm(), tokenizer)
         });
     }
 
     /// The weights that were remembered.
     pub fn roll_back(&mut self) {
-        if let Some((mamba, tokenizer)) = self.before.take() {
-            self.model = Some(Model::new(mamba, tokenizer));
+        if let Some((lm, tokenizer)) = self.before.take() {
+            self.model = Some(Model::new(lm, tokenizer));
         }
     }
 
@@ -188,8 +188,8 @@ impl Session {
                 Dataset::build(run.join(DATA), &sources, &model.tokenizer, &split)?
             }
         };
-        let (tokenizer, mamba) = (model.tokenizer.clone(), model.mamba().clone());
-        let trainer = Trainer::new(mamba, data, tokenizer, recipe)?;
+        let (tokenizer, lm) = (model.tokenizer.clone(), model.lm().clone());
+        let trainer = Trainer::new(lm, data, tokenizer, recipe)?;
         Ok(self.trained_by(trainer))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use taipan::{Device, Tensor, roofline};
-use taipan_lm::{Mamba, State};
+use taipan_lm::{LanguageModel, State};
 
 use super::{Common, Table, config, peak_memory, product_flops, seconds};
 use crate::machine::{self, Quantize};
@@ -146,7 +146,7 @@ pub fn prefill(flags: &Prefill) -> Result<(), Failure> {
 /// A model, and what it is given.
 struct Run<'a> {
     flags: &'a Model,
-    model: Mamba,
+    model: LanguageModel,
     /// `[batch, tokens]`
     ids: Tensor,
     /// After earlier tokens, for decoding; none before a prompt.
@@ -162,7 +162,7 @@ impl<'a> Run<'a> {
         if !(1..=1 << 20).contains(&all) {
             return usage(format!("--batch × --tokens is {all}, expected 1 to 2^20"));
         }
-        let model = Mamba::new(&config, flags.common.dtype.into(), 1, &device)?;
+        let model = LanguageModel::new(&config, flags.common.dtype.into(), 1, &device)?;
         let model = match flags.quantize {
             Some(Quantize::Int8) => model.quantized()?,
             None => model,

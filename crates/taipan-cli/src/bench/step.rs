@@ -6,7 +6,7 @@ use serde::Serialize;
 use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, roofline};
-use taipan_lm::{Batch, Mamba};
+use taipan_lm::{Batch, LanguageModel};
 
 use super::{Common, Table, config, peak_memory, product_flops, seconds};
 use crate::machine;
@@ -109,7 +109,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
 
 /// All that a step of training needs.
 struct Training {
-    model: Mamba,
+    model: LanguageModel,
     adamw: AdamW,
     batch: Batch,
 }
@@ -132,7 +132,7 @@ impl Training {
             // Documents begin in the middle of sequences, as in packed text.
             seq_start: (0..tokens).map(|i| u32::from(i % block_size == block_size / 2)).collect(),
         };
-        let model = Mamba::new(&config, flags.common.dtype.into(), 1, device)?;
+        let model = LanguageModel::new(&config, flags.common.dtype.into(), 1, device)?;
         let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
         let parameters: Vec<(&Tensor, Group)> =
             model.parameters().into_iter().map(|p| (p.tensor, Group::default())).collect();

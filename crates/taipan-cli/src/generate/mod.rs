@@ -216,17 +216,17 @@ struct Generated<'a> {
 
 impl<'a> Session<'a> {
     fn new(flags: &'a Flags, model: &'a Model) -> Result<Session<'a>, Failure> {
-        let mamba = &model.mamba;
+        let lm = &model.lm;
         let states = [&flags.save_state, &flags.load_state, &flags.cache];
         let fingerprint = match states.iter().any(|path| path.is_some()) {
-            true => pollster::block_on(mamba.fingerprint())?,
+            true => pollster::block_on(lm.fingerprint())?,
             false => String::new(),
         };
         let open = |path: &PathBuf| {
             PromptCache::open(path, flags.cache_size.saturating_mul(1 << 20), &fingerprint)
         };
         let cache = flags.cache.as_ref().map(open).transpose()?;
-        let load = |path: &PathBuf| Snapshot::load(path, mamba, &fingerprint);
+        let load = |path: &PathBuf| Snapshot::load(path, lm, &fingerprint);
         let loaded = flags.load_state.as_ref().map(load).transpose()?;
         let seed = flags.seed.or(loaded.as_ref().map(|loaded| loaded.seed)).unwrap_or(0);
         Ok(Session { flags, model, fingerprint, cache, loaded, seed })
@@ -277,7 +277,7 @@ impl<'a> Session<'a> {
         }
         speed.print();
         if let Some(path) = flags.save_state.as_ref().filter(|_| !texts.is_empty()) {
-            generation.snapshot()?.save(path, &self.model.mamba, &self.fingerprint)?;
+            generation.snapshot()?.save(path, &self.model.lm, &self.fingerprint)?;
         }
         output.finish()?;
         Ok(if stop::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -346,7 +346,7 @@ impl<'a> Session<'a> {
     /// A generation that has processed the beginning of a prompt, and how much of it.
     fn begin(&self, ids: &[u32]) -> Result<(Generation<'a>, usize), Failure> {
         let (model, sampler) = (self.model, self.flags.sampler(self.seed));
-        let hit = self.cache.as_ref().map(|cache| cache.find(&model.mamba, ids));
+        let hit = self.cache.as_ref().map(|cache| cache.find(&model.lm, ids));
         let (found, problems) = hit.map_or((None, Vec::new()), |hit| (hit.found, hit.problems));
         problems.iter().for_each(|problem| message::warning(format!("{problem}; it is removed")));
         let (cached, snapshot) = match (found, &self.loaded) {
@@ -354,8 +354,8 @@ impl<'a> Session<'a> {
             (None, loaded) => (0, loaded.clone()),
         };
         let generation = match snapshot {
-            Some(snapshot) => Generation::resume(&model.mamba, sampler, snapshot)?,
-            None => Generation::new(&model.mamba, sampler)?,
+            Some(snapshot) => Generation::resume(&model.lm, sampler, snapshot)?,
+            None => Generation::new(&model.lm, sampler)?,
         };
         let generation = match model.tokenizer() {
             Some(tokenizer) => generation.with_vocab_size(tokenizer.vocab_size())?,

@@ -56,17 +56,17 @@ struct Input {
 pub fn look(flags: &Flags) -> Result<(), Failure> {
     machine::with_threads(None, || {
         let model = flags.model.load()?;
-        let layers = model.mamba.config().num_hidden_layers;
+        let layers = model.lm.config().num_hidden_layers;
         let layer = flags.layer.unwrap_or(layers - 1);
         if layer >= layers {
             return usage(format!("--layer is {layer}, expected less than {layers}"));
         }
         let input = flags.input(&model)?;
-        let inspection = pollster::block_on(model.mamba.inspect(&input.ids))?;
+        let inspection = pollster::block_on(model.lm.inspect(&input.ids))?;
         let attention = inspection.layers[layer].attention();
         let page = Page {
             name: name(&model),
-            config: model.mamba.config(),
+            config: model.lm.config(),
             input: &input,
             inspection: &inspection,
             layer,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anstyle::Style;
 use taipan::Device;
-use taipan_lm::{Mamba, free_memory};
+use taipan_lm::{LanguageModel, free_memory};
 
 use super::corpus::Corpus;
 use super::metrics::{HeldOut, Row};
@@ -93,7 +93,7 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
 }
 
 /// A short description of a model.
-pub fn shape(model: &Mamba) -> String {
+pub fn shape(model: &LanguageModel) -> String {
     let config = model.config();
     let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
     let head = if config.tie_word_embeddings { "tied" } else { "own" };

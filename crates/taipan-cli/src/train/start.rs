@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use taipan::Device;
 use taipan_lm::data::{Dataset, Skipped, Sources, Split};
 use taipan_lm::{
-    Config, Error, Mamba, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory,
+    Config, Error, LanguageModel, Memory, Recipe, Tokenizer, Trainer, checkpoints, free_memory,
     is_unfinished, remove_unfinished,
 };
 
@@ -150,8 +150,8 @@ impl Plan {
         dataset.check(settings.block_size)?;
         let dtype = settings.dtype.into();
         let model = match &from {
-            Some(directory) => Mamba::from_pretrained(directory, Some(dtype), device)?,
-            None => Mamba::new(&config, dtype, settings.seed, device)?,
+            Some(directory) => LanguageModel::from_pretrained(directory, Some(dtype), device)?,
+            None => LanguageModel::new(&config, dtype, settings.seed, device)?,
         };
         let mut trainer = Trainer::new(model, dataset, tokenizer, settings.recipe())?;
         trainer.notes.insert(settings_file::NOTE.into(), settings.fixed()?.into());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
-use taipan_lm::{Batch, Mamba};
+use taipan_lm::{Batch, LanguageModel};
 
 use crate::harness::{Harness, fail, model, succeed};
 
@@ -14,7 +14,7 @@ fn eval(harness: &Harness, arguments: &[&str]) -> Value {
 }
 
 /// The sum of `−ln p` of the last `count` tokens.
-fn nats(model: &Mamba, ids: &[u32], count: usize) -> f64 {
+fn nats(model: &LanguageModel, ids: &[u32], count: usize) -> f64 {
     let length = ids.len() - 1;
     let mut targets = ids[1..].to_vec();
     targets[..length - count].fill(taipan_lm::IGNORE);

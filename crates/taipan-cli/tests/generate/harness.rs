@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use taipan::nn::Module;
 use taipan::{DType, Device};
-use taipan_lm::{Config, Mamba, Preset, Tokenizer};
+use taipan_lm::{Config, LanguageModel, Preset, Tokenizer};
 
 use crate::empty;
 
@@ -15,7 +15,7 @@ use crate::empty;
 pub struct Harness(PathBuf);
 
 /// A small model with random weights, large enough that its predictions differ.
-pub fn model(vocab_size: usize, seed: u64) -> Mamba {
+pub fn model(vocab_size: usize, seed: u64) -> LanguageModel {
     let config = Config {
         hidden_size: 16,
         num_hidden_layers: 2,
@@ -23,7 +23,7 @@ pub fn model(vocab_size: usize, seed: u64) -> Mamba {
         tie_word_embeddings: false,
         ..Preset::Tiny.config(vocab_size)
     };
-    let mut model = Mamba::new(&config, DType::F32, seed, &Device::Cpu).unwrap();
+    let mut model = LanguageModel::new(&config, DType::F32, seed, &Device::Cpu).unwrap();
     for (name, parameter) in model.parameters_mut() {
         if name == "lm_head.weight" {
             *parameter = parameter.scale(40.0).unwrap().detached();
@@ -40,7 +40,7 @@ impl Harness {
         harness
     }
 
-    pub fn save(&self, name: &str, model: &Mamba) {
+    pub fn save(&self, name: &str, model: &LanguageModel) {
         model.save_pretrained(self.path(name), &Tokenizer::bytes()).unwrap();
     }
 

@@ -10,7 +10,7 @@ use twox_hash::XxHash3_128;
 
 use super::{CHUNK, Generation, Snapshot};
 use crate::atomic::is_unfinished;
-use crate::{Error, Mamba, Result};
+use crate::{Error, LanguageModel, Result};
 
 const SUFFIX: &str = ".state.safetensors";
 
@@ -51,7 +51,7 @@ impl PromptCache {
     }
 
     /// The longest part of a prompt whose state is there: all of it, or a multiple of 256 tokens.
-    pub fn find(&self, model: &Mamba, ids: &[u32]) -> CacheHit {
+    pub fn find(&self, model: &LanguageModel, ids: &[u32]) -> CacheHit {
         let mut problems = Vec::new();
         for (length, path) in self.paths(ids).into_iter().rev() {
             let snapshot = match Snapshot::load(&path, model, &self.fingerprint) {

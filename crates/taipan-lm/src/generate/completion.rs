@@ -56,10 +56,10 @@ impl Generation<'_> {
     /// ```
     /// use std::ops::ControlFlow;
     /// use taipan::{DType, Device};
-    /// use taipan_lm::{Config, Generation, Mamba, Preset, Sampler, CompletionOptions, Tokenizer};
+    /// use taipan_lm::{Config, Generation, LanguageModel, Preset, Sampler, CompletionOptions, Tokenizer};
     ///
     /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
-    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let tokenizer = Tokenizer::bytes();
     /// let mut generation = Generation::new(&model, Sampler::default())?;
     /// generation.prompt(&tokenizer.encode("Once upon")?)?;

@@ -19,7 +19,7 @@ pub use self::snapshot::Snapshot;
 pub use self::text::TextUntil;
 use crate::error::ensure;
 use crate::model::select;
-use crate::{Error, Mamba, Result, State};
+use crate::{Error, LanguageModel, Result, State};
 
 const OP: &str = "generate";
 
@@ -34,10 +34,10 @@ const CHUNK: usize = 256;
 ///
 /// ```
 /// use taipan::{DType, Device};
-/// use taipan_lm::{Config, Generation, Mamba, Preset, Sampler};
+/// use taipan_lm::{Config, Generation, LanguageModel, Preset, Sampler};
 ///
 /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let sampler = Sampler { top_p: 0.9, seed: 7, ..Sampler::default() };
 /// let mut generation = Generation::new(&model, sampler)?;
 /// generation.prompt(&[3, 1, 4])?;
@@ -51,7 +51,7 @@ const CHUNK: usize = 256;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Generation<'m> {
-    model: &'m Mamba,
+    model: &'m LanguageModel,
     sampler: Sampler,
     /// Tokens from here on are never sampled.
     vocab_size: usize,
@@ -75,7 +75,7 @@ struct Processed {
 
 impl<'m> Generation<'m> {
     /// One sequence, which is empty.
-    pub fn new(model: &'m Mamba, sampler: Sampler) -> Result<Generation<'m>> {
+    pub fn new(model: &'m LanguageModel, sampler: Sampler) -> Result<Generation<'m>> {
         sampler.check()?;
         Ok(Generation {
             model,
@@ -91,7 +91,7 @@ impl<'m> Generation<'m> {
     /// Continue where a [snapshot](Generation::snapshot) was taken: with the same sampler, the
     /// tokens are those that would have come without it.
     pub fn resume(
-        model: &'m Mamba,
+        model: &'m LanguageModel,
         sampler: Sampler,
         snapshot: Snapshot,
     ) -> Result<Generation<'m>> {

@@ -6,7 +6,7 @@ use taipan::{DType, Device, Tensor};
 
 use crate::error::ensure;
 use crate::safetensors::{Safetensors, Stored, write_with};
-use crate::{Error, Mamba, Result, State};
+use crate::{Error, LanguageModel, Result, State};
 
 /// The format of these files.
 const FORMAT: &str = "taipan-state-1";
@@ -15,16 +15,16 @@ const FORMAT: &str = "taipan-state-1";
 /// of a batch. It is a few hundred kilobytes for a small model, whatever the length of the text.
 ///
 /// As a file it is in the format safetensors. Its metadata has the model's
-/// [fingerprint](Mamba::fingerprint), the position, the seed and the counter; its tensors are
+/// [fingerprint](LanguageModel::fingerprint), the position, the seed and the counter; its tensors are
 /// `layers.{i}.conv_state`, `layers.{i}.ssm_state`, `logits` and `tokens`.
 ///
 /// ```
 /// use taipan::{DType, Device};
-/// use taipan_lm::{Config, Generation, Mamba, Preset, Sampler, Snapshot};
+/// use taipan_lm::{Config, Generation, LanguageModel, Preset, Sampler, Snapshot};
 ///
 /// # let path = std::env::temp_dir().join(format!("taipan-snapshot-{}", std::process::id()));
 /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let fingerprint = pollster::block_on(model.fingerprint())?;
 /// let mut generation = Generation::new(&model, Sampler::default())?;
 /// generation.prompt(&[3, 1, 4])?;
@@ -55,7 +55,7 @@ impl Snapshot {
     /// Write it to `out`, chunk by chunk, for the model with this fingerprint.
     pub async fn write(
         &self,
-        model: &Mamba,
+        model: &LanguageModel,
         fingerprint: &str,
         out: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -94,7 +94,7 @@ impl Snapshot {
     pub fn parse(
         name: &str,
         bytes: impl AsRef<[u8]>,
-        model: &Mamba,
+        model: &LanguageModel,
         fingerprint: &str,
     ) -> Result<Snapshot> {
         Snapshot::of(&Safetensors::parse(name, bytes)?, name, model, fingerprint)
@@ -103,7 +103,7 @@ impl Snapshot {
     fn of<B: AsRef<[u8]>>(
         file: &Safetensors<B>,
         name: &str,
-        model: &Mamba,
+        model: &LanguageModel,
         fingerprint: &str,
     ) -> Result<Snapshot> {
         let text = |key: &str| {
@@ -164,7 +164,12 @@ impl Snapshot {
 
     /// [`write`](Snapshot::write) it to a file, which is replaced as a whole.
     #[cfg(not(target_family = "wasm"))]
-    pub fn save(&self, path: &std::path::Path, model: &Mamba, fingerprint: &str) -> Result<()> {
+    pub fn save(
+        &self,
+        path: &std::path::Path,
+        model: &LanguageModel,
+        fingerprint: &str,
+    ) -> Result<()> {
         crate::atomic::replace_file(path, |out| {
             pollster::block_on(self.write(model, fingerprint, |bytes| out.write(bytes)))
         })
@@ -172,14 +177,18 @@ impl Snapshot {
 
     /// [`parse`](Snapshot::parse) a file.
     #[cfg(not(target_family = "wasm"))]
-    pub fn load(path: &std::path::Path, model: &Mamba, fingerprint: &str) -> Result<Snapshot> {
+    pub fn load(
+        path: &std::path::Path,
+        model: &LanguageModel,
+        fingerprint: &str,
+    ) -> Result<Snapshot> {
         let file = crate::safetensors::open(path)?;
         Snapshot::of(&file, &path.display().to_string(), model, fingerprint)
     }
 }
 
 /// What a person recognises a model by.
-fn shape(model: &Mamba) -> String {
+fn shape(model: &LanguageModel) -> String {
     let config = model.config();
     format!(
         "{} layers of width {}, vocabulary {}, {}",

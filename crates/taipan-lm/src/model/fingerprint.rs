@@ -4,11 +4,11 @@ use taipan::nn::{Matrix, Module};
 use taipan::{Int8, Tensor};
 use twox_hash::XxHash3_128;
 
-use super::Mamba;
+use super::LanguageModel;
 use crate::safetensors::{Stored, write};
 use crate::{Error, Result};
 
-impl Mamba {
+impl LanguageModel {
     /// A checksum of its configuration and weights, as 32 hexadecimal digits: that of the same
     /// model is the same on every device, that of another one, of another dtype or in 8 bits is
     /// different. All weights are read once.

@@ -47,10 +47,10 @@ use crate::{Batch, Config, IGNORE};
 ///
 /// ```
 /// use taipan::{DType, Device};
-/// use taipan_lm::{Batch, Config, Mamba, Preset};
+/// use taipan_lm::{Batch, Config, LanguageModel, Preset};
 ///
 /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-/// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+/// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let batch = Batch {
 ///     batch_size: 1,
 ///     block_size: 4,
@@ -67,7 +67,7 @@ use crate::{Batch, Config, IGNORE};
 /// # Ok::<(), taipan_lm::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Mamba {
+pub struct LanguageModel {
     config: Config,
     dtype: DType,
     embeddings: Embedding, // [v, d]
@@ -77,7 +77,7 @@ pub struct Mamba {
     activations: Activations,
 }
 
-taipan::module!(Mamba {
+taipan::module!(LanguageModel {
     embeddings as "backbone.embeddings",
     layers as "backbone.layers",
     norm_f as "backbone.norm_f",
@@ -98,7 +98,7 @@ pub enum Activations {
     Recomputed,
 }
 
-impl Mamba {
+impl LanguageModel {
     /// Everything that can be trained, always in the same order: the parameters of the [`Module`],
     /// and what files and the optimiser need to know of them.
     pub fn parameters(&self) -> Vec<Parameter<'_>> {
@@ -107,14 +107,14 @@ impl Mamba {
 
     /// A model to be trained, with random weights as the paper's code draws them; the same seed
     /// gives the same model on every device, and one in half precision is that of f32, rounded.
-    pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<Mamba> {
+    pub fn new(config: &Config, dtype: DType, seed: u64, device: &Device) -> Result<LanguageModel> {
         config.init.check()?;
         let mut count = 0;
         let values = &mut |spec: &ParameterSpec| {
             count += 1;
             Ok(spec.init.values(&spec.stored_shape(), parameter_seed(seed, count))?)
         };
-        Mamba::build(config, dtype, device, values)
+        LanguageModel::build(config, dtype, device, values)
     }
 
     /// A model with the weights that `find` returns for a name in Hugging Face's files and a shape.
@@ -125,8 +125,8 @@ impl Mamba {
         dtype: DType,
         device: &Device,
         mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,
-    ) -> Result<Mamba> {
-        Mamba::build(config, dtype, device, &mut |spec: &ParameterSpec| {
+    ) -> Result<LanguageModel> {
+        LanguageModel::build(config, dtype, device, &mut |spec: &ParameterSpec| {
             let TensorSpec { name, shape, .. } = spec.stored;
             let whole = find(name, shape)?;
             let found = whole.shape();
@@ -145,7 +145,7 @@ impl Mamba {
         dtype: DType,
         device: &Device,
         values: Values,
-    ) -> Result<Mamba> {
+    ) -> Result<LanguageModel> {
         ensure!(dtype.is_float(), "model", "the dtype is {dtype}, expected a float");
         config.check()?;
         let builder = &mut ParameterBuilder::new(config, dtype, device, values);
@@ -155,7 +155,7 @@ impl Mamba {
         let layers = layers.collect::<Result<_>>()?;
         let weight = builder.whole("backbone.norm_f.weight", Init::Ones)?;
         let head = (!config.tie_word_embeddings).then(|| builder.whole(HEAD, range)).transpose()?;
-        Ok(Mamba {
+        Ok(LanguageModel {
             config: config.clone(),
             dtype,
             embeddings,
@@ -167,8 +167,8 @@ impl Mamba {
     }
 
     /// The same model, which saves more or less for backward.
-    pub fn with_activations(self, activations: Activations) -> Mamba {
-        Mamba { activations, ..self }
+    pub fn with_activations(self, activations: Activations) -> LanguageModel {
+        LanguageModel { activations, ..self }
     }
 
     /// Its shape.
@@ -192,11 +192,11 @@ impl Mamba {
     ///
     /// ```
     /// use taipan::{DType, Device, Tensor};
-    /// use taipan_lm::{Config, Mamba, Preset};
+    /// use taipan_lm::{Config, LanguageModel, Preset};
     ///
     /// let config = Config { hidden_size: 64, num_hidden_layers: 2, ..Preset::Tiny.config(100) };
-    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
-    /// let bytes = |model: &Mamba| -> usize {
+    /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let bytes = |model: &LanguageModel| -> usize {
     ///     model.weights().iter().map(|weight| weight.len() * weight.dtype().size()).sum()
     /// };
     /// let before = bytes(&model);
@@ -206,10 +206,10 @@ impl Mamba {
     /// assert_eq!(logits.shape(), [1, 100]);
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
-    pub fn quantized(self) -> Result<Mamba> {
+    pub fn quantized(self) -> Result<LanguageModel> {
         let mut arena = Arena::new();
         let layers = self.layers.into_iter().map(|layer| layer.quantized(&mut arena));
-        let mut model = Mamba {
+        let mut model = LanguageModel {
             layers: layers.collect::<Result<_>>()?,
             embeddings: Embedding { weight: self.embeddings.weight.quantized(&mut arena)? },
             head: self.head.map(|head| head.quantized(&mut arena)).transpose()?,
@@ -303,10 +303,10 @@ impl Mamba {
     ///
     /// ```
     /// use taipan::{DType, Device, Tensor};
-    /// use taipan_lm::{Config, Mamba, Preset};
+    /// use taipan_lm::{Config, LanguageModel, Preset};
     ///
     /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-    /// let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let ids = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], &Device::Cpu);
     /// let (logits, state) = model.next(&ids(&[3, 1, 4])?, None)?;
     /// let likeliest = logits.argmax(1)?.item()? as u32;
@@ -323,7 +323,7 @@ impl Mamba {
         })
     }
 
-    /// [`loss`](Mamba::loss) without a gradient of one part of sequences, `[]`, and the final
+    /// [`loss`](LanguageModel::loss) without a gradient of one part of sequences, `[]`, and the final
     /// state.
     ///
     /// `ids` and `targets` are `[b, l]`, of type u32; the target of a position from which nothing

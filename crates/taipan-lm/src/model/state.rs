@@ -3,7 +3,7 @@
 use taipan::nn::MambaState;
 use taipan::{Tensor, embedding};
 
-use super::{Mamba, Role};
+use super::{LanguageModel, Role};
 use crate::Result;
 use crate::error::ensure;
 
@@ -34,9 +34,9 @@ impl State {
     ///
     /// ```
     /// # use taipan::{DType, Device, Tensor};
-    /// # use taipan_lm::{Config, Mamba, Preset};
+    /// # use taipan_lm::{Config, LanguageModel, Preset};
     /// # let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
-    /// # let model = Mamba::new(&config, DType::F32, 1, &Device::Cpu)?;
+    /// # let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let ids = Tensor::new(&[3u32, 1, 4], &[1, 3], &Device::Cpu)?;
     /// let (_, state) = model.next(&ids, None)?;
     /// let forked = state.select(&[0, 0])?;
@@ -64,7 +64,7 @@ impl State {
 
     /// The state of a model with the tensors that `find` returns for a name and a shape.
     pub(crate) fn load(
-        model: &Mamba,
+        model: &LanguageModel,
         batch_size: usize,
         position: u64,
         mut find: impl FnMut(&str, &[usize]) -> Result<Tensor>,

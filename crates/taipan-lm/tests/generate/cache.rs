@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use taipan::{DType, Device};
-use taipan_lm::{Generation, Mamba, PromptCache, Sampler};
+use taipan_lm::{Generation, LanguageModel, PromptCache, Sampler};
 
 use crate::{directory, fingerprint, model, prompt, steps};
 
 /// Generate some tokens; how many of the prompt were in the cache, the tokens, and the logits.
-fn ask(model: &Mamba, cache: Option<&PromptCache>, ids: &[u32]) -> (usize, Vec<u32>, Vec<f32>) {
+fn ask(
+    model: &LanguageModel,
+    cache: Option<&PromptCache>,
+    ids: &[u32],
+) -> (usize, Vec<u32>, Vec<f32>) {
     let sampler = Sampler { repetition_penalty: 1.3, ..Sampler::default() };
     let mut generation = Generation::new(model, sampler.clone()).unwrap();
     let mut done = 0;
@@ -33,7 +37,7 @@ fn ask(model: &Mamba, cache: Option<&PromptCache>, ids: &[u32]) -> (usize, Vec<u
 }
 
 /// A model, and an empty cache for it with room for everything, in this directory.
-fn model_with_cache(name: &str) -> (Mamba, PromptCache, PathBuf) {
+fn model_with_cache(name: &str) -> (LanguageModel, PromptCache, PathBuf) {
     let model = model(DType::F32, 1, &Device::Cpu);
     let directory = directory(name);
     let cache = PromptCache::open(&directory, 1 << 30, &fingerprint(&model)).unwrap();

@@ -3,12 +3,12 @@
 use pollster::block_on;
 use taipan::check::devices;
 use taipan::{DType, Device};
-use taipan_lm::{Batch, Mamba, Score, Scorer, WindowScorer};
+use taipan_lm::{Batch, LanguageModel, Score, Scorer, WindowScorer};
 
 use crate::{model, prompt};
 
 /// `−ln p` of each token but the first, by the loss of training.
-fn losses(model: &Mamba, ids: &[u32]) -> Vec<f64> {
+fn losses(model: &LanguageModel, ids: &[u32]) -> Vec<f64> {
     let length = ids.len() - 1;
     let one = |target: usize| {
         let mut targets = vec![taipan_lm::IGNORE; length];
@@ -42,7 +42,7 @@ fn a_long_text_through_the_state_is_the_whole() {
     };
     let reference = model(DType::F64, 1, &Device::Cpu);
     let expected = reference.loss(&batch).unwrap().item().unwrap();
-    let check = |model: &Mamba, tolerance: f64| {
+    let check = |model: &LanguageModel, tolerance: f64| {
         let mut scorer = Scorer::new(model);
         for part in ids.chunks(700) {
             block_on(scorer.push(part, &vec![3; part.len()])).unwrap();
@@ -83,7 +83,7 @@ fn context_is_not_scored_and_clones_continue_it() {
 }
 
 /// The loop of Hugging Face's guide to perplexity, with losses of single tokens.
-fn by_windows(model: &Mamba, ids: &[u32], window: usize, stride: usize) -> Vec<f64> {
+fn by_windows(model: &LanguageModel, ids: &[u32], window: usize, stride: usize) -> Vec<f64> {
     let (mut found, mut begin, mut end_before) = (Vec::new(), 0, 0);
     loop {
         let end = (begin + window).min(ids.len());

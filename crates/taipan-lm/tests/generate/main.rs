@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use taipan::nn::Module;
 use taipan::{DType, Device};
-use taipan_lm::{Config, Generation, Mamba, Preset};
+use taipan_lm::{Config, Generation, LanguageModel, Preset};
 
 /// A model with random weights, large enough that its predictions differ.
-fn model(dtype: DType, seed: u64, device: &Device) -> Mamba {
+fn model(dtype: DType, seed: u64, device: &Device) -> LanguageModel {
     let config = Config {
         hidden_size: 16,
         num_hidden_layers: 2,
@@ -23,7 +23,7 @@ fn model(dtype: DType, seed: u64, device: &Device) -> Mamba {
         tie_word_embeddings: false,
         ..Preset::Tiny.config(300)
     };
-    let mut model = Mamba::new(&config, dtype, seed, device).unwrap();
+    let mut model = LanguageModel::new(&config, dtype, seed, device).unwrap();
     for (name, parameter) in model.parameters_mut() {
         if name == "lm_head.weight" {
             *parameter = parameter.scale(40.0).unwrap().detached();
@@ -32,7 +32,7 @@ fn model(dtype: DType, seed: u64, device: &Device) -> Mamba {
     model
 }
 
-fn fingerprint(model: &Mamba) -> String {
+fn fingerprint(model: &LanguageModel) -> String {
     pollster::block_on(model.fingerprint()).unwrap()
 }
 

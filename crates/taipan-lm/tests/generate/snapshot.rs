@@ -7,7 +7,7 @@ use taipan_lm::{Generation, Sampler, Snapshot};
 
 use crate::{directory, fingerprint, model, prompt, steps};
 
-fn bytes(snapshot: &Snapshot, model: &taipan_lm::Mamba, fingerprint: &str) -> Vec<u8> {
+fn bytes(snapshot: &Snapshot, model: &taipan_lm::LanguageModel, fingerprint: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let out = |chunk: &[u8]| {
         bytes.extend_from_slice(chunk);

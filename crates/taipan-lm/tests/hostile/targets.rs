@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use taipan::{DType, Device};
 use taipan_lm::safetensors::Safetensors;
 use taipan_lm::torch::TorchFile;
-use taipan_lm::{CheckpointInfo, Config, Generation, Mamba, Preset, Sampler, Snapshot, Tokenizer};
+use taipan_lm::{
+    CheckpointInfo, Config, Generation, LanguageModel, Preset, Sampler, Snapshot, Tokenizer,
+};
 
 /// A reader.
 pub type Target = fn(&[u8]);
@@ -89,15 +91,15 @@ fn state(bytes: &[u8]) {
 }
 
 /// The model that states are read for.
-pub fn model() -> &'static Mamba {
-    static MODEL: OnceLock<Mamba> = OnceLock::new();
+pub fn model() -> &'static LanguageModel {
+    static MODEL: OnceLock<LanguageModel> = OnceLock::new();
     MODEL.get_or_init(small_model)
 }
 
 /// What the states of the corpus say of their model, and the model.
 pub const FINGERPRINT: &str = "a model";
 
-pub fn small_model() -> Mamba {
+pub fn small_model() -> LanguageModel {
     let config = Config {
         hidden_size: 4,
         num_hidden_layers: 1,
@@ -105,5 +107,5 @@ pub fn small_model() -> Mamba {
         conv_kernel: 2,
         ..Preset::Tiny.config(5)
     };
-    Mamba::new(&config, DType::F32, 1, &Device::Cpu).unwrap()
+    LanguageModel::new(&config, DType::F32, 1, &Device::Cpu).unwrap()
 }

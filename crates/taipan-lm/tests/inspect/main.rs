@@ -7,7 +7,7 @@ mod naive;
 use pollster::block_on;
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, HALF_LIFE_EDGES, Inspection, Mamba};
+use taipan_lm::{Config, HALF_LIFE_EDGES, Inspection, LanguageModel};
 
 use self::naive::{Layer, Naive, Nudge, Run};
 
@@ -30,9 +30,9 @@ fn config() -> Config {
 }
 
 /// Weights without a pattern, and large enough that all of them matter.
-fn model(dtype: DType, device: &Device) -> Mamba {
+fn model(dtype: DType, device: &Device) -> LanguageModel {
     let mut seed = 0;
-    Mamba::load(&config(), dtype, device, |name, shape| {
+    LanguageModel::load(&config(), dtype, device, |name, shape| {
         seed += 1;
         let scale = if name.ends_with("D") || name.contains("dt_proj") { 1.0 } else { 0.6 };
         Ok(Tensor::randn(shape, seed, DType::F64, &Device::Cpu)?.scale(scale)?)
@@ -195,7 +195,7 @@ fn attention_is_of_the_last_128_tokens() {
 /// Decays whose product over the text is far below the smallest float.
 #[test]
 fn long_products_become_zero() {
-    let model = Mamba::load(&config(), DType::F32, &Device::Cpu, |name, shape| {
+    let model = LanguageModel::load(&config(), DType::F32, &Device::Cpu, |name, shape| {
         let value = if name.ends_with("A_log") { 4.0 } else { 0.5 };
         Ok(Tensor::full(shape, value, DType::F64, &Device::Cpu)?)
     });
@@ -216,11 +216,12 @@ fn a_model_that_is_trained_stays_as_it_is() {
 #[test]
 fn what_cannot_be_inspected_is_an_error() {
     let model = model(DType::F32, &Device::Cpu);
-    let error = |model: &Mamba, ids: &[u32]| block_on(model.inspect(ids)).unwrap_err().to_string();
+    let error =
+        |model: &LanguageModel, ids: &[u32]| block_on(model.inspect(ids)).unwrap_err().to_string();
     assert_eq!(error(&model, &[]), "inspect: 0 tokens, expected 2 or more");
     assert_eq!(error(&model, &[3]), "inspect: 1 tokens, expected 2 or more");
     assert_eq!(error(&model, &[3, 11, 2]), "inspect: token 11, expected less than 11");
-    let broken = Mamba::load(&config(), DType::F32, &Device::Cpu, |_, shape| {
+    let broken = LanguageModel::load(&config(), DType::F32, &Device::Cpu, |_, shape| {
         Ok(Tensor::full(shape, f64::NAN, DType::F32, &Device::Cpu)?)
     });
     let why = "inspect: layer 0 has values that are not finite numbers";

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use taipan_lm::{Config, Mamba};
+use taipan_lm::{Config, LanguageModel};
 
 /// A model, read into vectors.
 pub struct Naive {
@@ -47,7 +47,7 @@ pub struct Run {
 }
 
 impl Naive {
-    pub fn new(model: &Mamba) -> Naive {
+    pub fn new(model: &LanguageModel) -> Naive {
         let values = |p: taipan_lm::Parameter| (p.name.clone(), crate::read(&p));
         let parameters = model.parameters().into_iter().map(values).collect();
         Naive { config: model.config().clone(), parameters }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use taipan::optim::{Curve, Schedule};
 use taipan::{DType, Device};
 use taipan_lm::data::{Dataset, Sources, Split};
-use taipan_lm::{Config, Mamba, Recipe, StepReport, Tokenizer, Trainer};
+use taipan_lm::{Config, LanguageModel, Recipe, StepReport, Tokenizer, Trainer};
 use tempfile::TempDir;
 
 pub struct Run {
@@ -47,8 +47,8 @@ impl Run {
         Dataset::build(&directory, &Sources::texts(texts), &Tokenizer::bytes(), &split).unwrap()
     }
 
-    pub fn model(&self) -> Mamba {
-        Mamba::new(&self.config, self.dtype, 5, &self.device).unwrap()
+    pub fn model(&self) -> LanguageModel {
+        LanguageModel::new(&self.config, self.dtype, 5, &self.device).unwrap()
     }
 
     pub fn begin(&self) -> Trainer {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::harness::{Run, files, steps};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::{Safetensors, Stored, write};
-use taipan_lm::{Batch, Config, Conversion, Layout, Mamba, ModelFiles, Tokenizer};
+use taipan_lm::{Batch, Config, Conversion, LanguageModel, Layout, ModelFiles, Tokenizer};
 
 type Tensors = Vec<(String, Tensor)>;
 
@@ -17,17 +17,17 @@ fn batch() -> Batch {
     Batch { batch_size: 2, block_size: 12, ids, targets, seq_start: starts }
 }
 
-fn loss(model: &Mamba) -> u64 {
+fn loss(model: &LanguageModel) -> u64 {
     model.loss(&batch()).unwrap().item().unwrap().to_bits()
 }
 
-fn open(directory: &Path) -> Result<Mamba, String> {
-    let model = Mamba::from_pretrained(directory, None, &Device::Cpu);
+fn open(directory: &Path) -> Result<LanguageModel, String> {
+    let model = LanguageModel::from_pretrained(directory, None, &Device::Cpu);
     model.map_err(|error| error.to_string().replace(&directory.display().to_string(), "DIR"))
 }
 
 /// A directory with a model, and the model.
-fn saved(config: impl FnOnce(&mut Config)) -> (Run, Mamba) {
+fn saved(config: impl FnOnce(&mut Config)) -> (Run, LanguageModel) {
     let mut run = Run::new();
     config(&mut run.config);
     let model = run.model();
@@ -263,7 +263,7 @@ fn a_model_in_several_files_is_known() {
 #[test]
 fn a_model_is_loaded_in_the_type_asked_for() {
     let (run, _) = saved(|_| {});
-    let half = Mamba::from_pretrained(run.path(), Some(DType::BF16), &Device::Cpu).unwrap();
+    let half = LanguageModel::from_pretrained(run.path(), Some(DType::BF16), &Device::Cpu).unwrap();
     let dtypes: Vec<_> = half.parameters().iter().map(|p| (p.name.clone(), p.dtype())).collect();
     for (name, dtype) in dtypes {
         let wide =
@@ -290,11 +290,11 @@ fn a_directory_without_a_model_is_refused() {
 fn a_file_is_opened_with_the_config_beside_it() {
     let (run, model) = saved(|_| {});
     let file = run.path().join("model.safetensors");
-    let again = Mamba::from_pretrained(&file, None, &Device::Cpu).unwrap();
+    let again = LanguageModel::from_pretrained(&file, None, &Device::Cpu).unwrap();
     assert_eq!(loss(&again), loss(&model));
     fs::rename(&file, run.path().join("weights.safetensors")).unwrap();
     let renamed = run.path().join("weights.safetensors");
-    let again = Mamba::from_pretrained(renamed, None, &Device::Cpu).unwrap();
+    let again = LanguageModel::from_pretrained(renamed, None, &Device::Cpu).unwrap();
     assert_eq!(loss(&again), loss(&model));
     assert!(open(run.path()).is_err());
 }
@@ -363,7 +363,7 @@ fn a_conversion_is_what_the_model_is_in_that_dtype() {
     for (name, dtype) in [("f16", DType::F16), ("bf16", DType::BF16), ("f64", DType::F64)] {
         let conversion = Conversion { dtype: Some(dtype), ..Conversion::default() };
         let out = convert(run.path(), name, &conversion);
-        let model = Mamba::from_pretrained(run.path(), Some(dtype), &Device::Cpu).unwrap();
+        let model = LanguageModel::from_pretrained(run.path(), Some(dtype), &Device::Cpu).unwrap();
         let expected = run.path().join(format!("{name}-saved"));
         model.save_pretrained(&expected, &Tokenizer::bytes()).unwrap();
         assert!(files(&out) == files(&expected), "{dtype}");

@@ -7,10 +7,10 @@ use crate::harness::{Run, TEXT, steps};
 use taipan::nn::Module;
 use taipan::{DType, Tensor};
 use taipan_lm::data::{Dataset, Order, Sources, Split};
-use taipan_lm::{IGNORE, Mamba, Recipe, Tokenizer, Trainer, best_checkpoint};
+use taipan_lm::{IGNORE, LanguageModel, Recipe, Tokenizer, Trainer, best_checkpoint};
 
 /// The bits of every parameter, by name.
-fn weights(model: &Mamba) -> Vec<(String, Vec<u32>)> {
+fn weights(model: &LanguageModel) -> Vec<(String, Vec<u32>)> {
     let bits = |tensor: &Tensor| {
         let values = tensor.cast(DType::F32).unwrap().read_blocking::<f32>().unwrap();
         values.into_iter().map(f32::to_bits).collect()
@@ -155,7 +155,7 @@ fn tokens_that_stand_for_no_bytes_have_no_bits_per_byte() {
     let data = Dataset::build(run.path().join("data"), &sources, &tokenizer, &split).unwrap();
     let mut config = run.config.clone();
     config.vocab_size = 258;
-    let model = Mamba::new(&config, DType::F32, 1, &run.device).unwrap();
+    let model = LanguageModel::new(&config, DType::F32, 1, &run.device).unwrap();
     let mut trainer = Trainer::new(model, data, tokenizer, run.recipe.clone()).unwrap();
     let evaluation = pollster::block_on(trainer.evaluate(1)).unwrap();
     assert!(evaluation.loss > 0.0 && evaluation.bits_per_byte.is_none(), "{evaluation:?}");
