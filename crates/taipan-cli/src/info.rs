@@ -6,7 +6,7 @@ use serde_json::Value;
 use taipan::DType;
 use taipan_lm::data::Dataset;
 use taipan_lm::{
-    CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, TensorSpec, Tokenizer, checkpoints,
+    CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, Ssm, TensorSpec, Tokenizer, checkpoints,
     verify_checkpoint,
 };
 
@@ -107,7 +107,10 @@ impl Report {
             many => format!("{:.1} M", many as f64 / 1e6),
         };
         let Config { num_hidden_layers, hidden_size, state_size, .. } = config;
-        let Config { time_step_rank, conv_kernel, vocab_size, .. } = config;
+        let Config { conv_kernel, vocab_size, .. } = config;
+        let mixer = match config.ssm {
+            Ssm::Mamba { time_step_rank } => format!("Δ of rank {time_step_rank}"),
+        };
         let head = if config.tie_word_embeddings { "tied" } else { "untied" };
         let biases = match (config.use_bias, config.use_conv_bias) {
             (false, true) => "",
@@ -116,10 +119,11 @@ impl Report {
             (true, false) => ", with biases but that of the convolution",
         };
         self.text += &format!(
-            "Mamba, {parameters} parameters, {size}\n\
+            "{}, {parameters} parameters, {size}\n\
              {num_hidden_layers} layers of width {hidden_size}, {} channels inside, state \
-             {state_size}, Δ of rank {time_step_rank}, convolution kernel {conv_kernel}{biases}\n\
+             {state_size}, {mixer}, convolution kernel {conv_kernel}{biases}\n\
              vocabulary {vocab_size}, head {head}\n\n",
+            config.family.title(),
             config.inner_size()
         );
     }

@@ -10,7 +10,7 @@ use taipan::DType;
 use taipan::safetensors::{header_bytes, pytorch_metadata};
 
 use crate::atomic::{Output, Temporary};
-use crate::config::{EMBEDDINGS, HEAD};
+use crate::config::HEAD;
 use crate::error::ensure;
 use crate::model_files::CONFIG;
 use crate::pretrained::TOKENIZER;
@@ -138,7 +138,8 @@ impl ModelFiles {
         if layout == Layout::Original && self.config().tie_word_embeddings {
             let Target { dtype, ref shape, .. } = targets[0];
             let shape = shape.clone();
-            targets.push(Target { name: HEAD.into(), source: EMBEDDINGS.into(), dtype, shape });
+            let source = self.config().embeddings();
+            targets.push(Target { name: HEAD.into(), source, dtype, shape });
         }
         targets
     }

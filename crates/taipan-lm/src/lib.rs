@@ -57,7 +57,7 @@ pub use checkpoint::{
     verify_checkpoint,
 };
 pub use checksum::checksum;
-pub use config::{Config, Initialization, Layout, TensorSpec, TimeStepInit};
+pub use config::{Config, Family, Initialization, Layout, Ssm, TensorSpec, TimeStepInit};
 pub use error::{Error, InvalidValue, Result};
 pub use evaluate::{Score, Scorer, WindowScorer};
 pub use generate::{

@@ -2,7 +2,7 @@
 
 use taipan::DType;
 
-use crate::{Activations, Config, Recipe, Role};
+use crate::{Activations, Config, Recipe, Role, Ssm};
 
 /// An estimate of what a run takes, in bytes: more than it has at any time, by up to a half.
 ///
@@ -34,11 +34,8 @@ impl Memory {
         let size = |dtype: DType| dtype.size() as f64;
         let small = size(dtype);
         let wide = size(Role::Recurrence.dtype(dtype));
-        let [d, inner, n, r] =
-            [config.hidden_size, config.inner_size(), config.state_size, config.time_step_rank]
-                .map(|size| size as f64);
-        let layers = config.num_hidden_layers as f64;
-        let recurrence = layers * inner * (n + 2.0); // A_log, D and the bias of Δ
+        let [d, layers] = [config.hidden_size, config.num_hidden_layers].map(|size| size as f64);
+        let recurrence = config.parameters_of(Role::Recurrence) as f64;
         let others = config.parameters() as f64 - recurrence;
         let stored = others * small + recurrence * wide;
         let moments = 2.0 * wide * (others + recurrence);
@@ -46,13 +43,11 @@ impl Memory {
         let sums = if recipe.grad_accum > 1 { wide * (others + recurrence) } else { 0.0 };
 
         let stream = if config.residual_in_fp32 { wide } else { small } * d;
-        let chunks = recipe.block_size.div_ceil(16) as f64 / recipe.block_size.max(1) as f64;
-        // Per token: the residual stream; its norm; x, before and after the convolution, z, Δ and
-        // y; dt, B and C; the states before each chunk.
-        let layer = stream + small * (d + 5.0 * inner + r + 2.0 * n) + wide * n * inner * chunks;
-        // The gradients of what a layer computes, of which no more than half are there at a time;
-        // and the two ends of the model.
-        let work = 5.0 * small * inner + 4.0 * wide * d;
+        let (mixer, gradients) = mixer(config, [small, wide], recipe.block_size);
+        // Per token: the residual stream; its norm; what the mixer saves.
+        let layer = stream + small * d + mixer;
+        // The gradients of what a layer computes, and the two ends of the model.
+        let work = gradients + 4.0 * wide * d;
         let saved = match recipe.activations {
             Activations::Saved => layers * layer,
             Activations::Recomputed => layers * (stream + small * d) + layer,
@@ -104,6 +99,21 @@ impl Memory {
         let parts = [weights, gradients, optimizer, activations];
         let used = parts.into_iter().fold(0u64, u64::saturating_add);
         used.saturating_add(used / 4)
+    }
+}
+
+/// Bytes per token that backward needs of a mixer, and of the gradients of what it computes, of
+/// which no more than half are there at a time; in types of these sizes.
+fn mixer(config: &Config, [small, wide]: [f64; 2], length: usize) -> (f64, f64) {
+    let [inner, n] = [config.inner_size(), config.state_size].map(|size| size as f64);
+    match config.ssm {
+        Ssm::Mamba { time_step_rank } => {
+            let chunks = length.div_ceil(16) as f64 / length.max(1) as f64;
+            // x, before and after the convolution, z, Δ and y; dt, B and C; the states before each
+            // chunk.
+            let saved = small * (5.0 * inner + time_step_rank as f64 + 2.0 * n);
+            (saved + wide * n * inner * chunks, 5.0 * small * inner)
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use taipan::{DType, Device, Tensor};
 
 use crate::checkpoint::checkpoints;
-use crate::config::{EMBEDDINGS, HEAD};
+use crate::config::HEAD;
 use crate::error::ensure;
 use crate::filesystem as fs;
 use crate::model::ParameterSpec;
@@ -152,7 +152,7 @@ impl ModelFiles {
 
     /// The type that its embeddings are stored in.
     pub fn dtype(&self) -> DType {
-        self.stored(EMBEDDINGS).expect("checked when it was opened").0
+        self.stored(&self.config.embeddings()).expect("checked when it was opened").0
     }
 
     /// The tensors of the model, each with the type that it is stored in.
@@ -240,11 +240,11 @@ impl ModelFiles {
 
     /// The file of each tensor.
     fn index(&self) -> Result<BTreeMap<String, usize>> {
-        let mut tensors = BTreeMap::new();
+        let (embeddings, mut tensors) = (self.config.embeddings(), BTreeMap::new());
         for (i, file) in self.files.iter().enumerate() {
             for name in file.names() {
-                let is_original = name == Layout::Original.name(EMBEDDINGS);
-                let known = if is_original { EMBEDDINGS } else { name };
+                let is_original = name == Layout::Original.name(&embeddings);
+                let known = if is_original { &embeddings } else { name };
                 match tensors.entry(known.to_owned()) {
                     Entry::Vacant(entry) => entry.insert(i),
                     Entry::Occupied(_) => {
@@ -291,11 +291,12 @@ impl ModelFiles {
             lists.into_iter().filter_map(|(what, names)| list(what, &names)).collect();
         ensure!(lists.is_empty(), self.path.display(), "{}", lists.join("; "));
         if self.config.tie_word_embeddings && self.tensors.contains_key(HEAD) {
-            let (head, embeddings) = (self.view(HEAD)?, self.view(EMBEDDINGS)?);
+            let name = self.config.embeddings();
+            let (head, embeddings) = (self.view(HEAD)?, self.view(&name)?);
             // Two names of the same bytes, as torch stores them, need not be read.
             let same = std::ptr::eq(&*head.bytes, &*embeddings.bytes) || head == embeddings;
             self.release(&head);
-            ensure!(same, self.path.display(), "{HEAD} is not {EMBEDDINGS}, to which it is tied");
+            ensure!(same, self.path.display(), "{HEAD} is not {name}, to which it is tied");
         }
         Ok(())
     }

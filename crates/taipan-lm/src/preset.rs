@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Config, Error, Recipe};
+use crate::{Config, Error, Recipe, Ssm};
 
 /// A size of model, with a recipe to train it: two for a laptop, and those of the published
 /// checkpoints.
@@ -69,7 +69,7 @@ impl Preset {
             vocab_size,
             hidden_size,
             num_hidden_layers,
-            time_step_rank: hidden_size.div_ceil(16),
+            ssm: Ssm::mamba(hidden_size.div_ceil(16)),
             ..Config::default()
         }
     }

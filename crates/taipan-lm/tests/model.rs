@@ -3,7 +3,7 @@
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{
-    Activations, Batch, Config, IGNORE, Initialization, LanguageModel, Role, TimeStepInit,
+    Activations, Batch, Config, IGNORE, Initialization, LanguageModel, Role, Ssm, TimeStepInit,
 };
 
 fn config() -> Config {
@@ -12,7 +12,7 @@ fn config() -> Config {
         hidden_size: 24,
         num_hidden_layers: 3,
         state_size: 5,
-        time_step_rank: 2,
+        ssm: Ssm::mamba(2),
         ..Config::default()
     }
 }
@@ -212,7 +212,7 @@ fn new_weights_follow_the_settings_of_the_config() {
     let floor = steps.iter().filter(|step| (**step - 0.05).abs() < 1e-12).count();
     assert!((0.3..0.5).contains(&(floor as f64 / steps.len() as f64)), "{floor}");
     assert!(steps[0] > 0.05 - 1e-12 && (0.4..=0.5).contains(steps.last().unwrap()));
-    let magnitude = 0.25 * (config.time_step_rank as f64).powf(-0.5);
+    let magnitude = 0.25 * 2f64.powf(-0.5);
     assert!(values("dt_proj.weight").iter().all(|x| *x == magnitude));
     for table in ["embeddings.weight", "lm_head.weight"] {
         let values = values(table);

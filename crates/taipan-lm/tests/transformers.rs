@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use taipan::nn::Module;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, Conversion, LanguageModel, Layout, ModelFiles, Preset, Tokenizer};
+use taipan_lm::{Config, Conversion, LanguageModel, Layout, ModelFiles, Preset, Ssm, Tokenizer};
 
 /// Of each sequence, the logits of its last token are compared.
 const SEQUENCES: [[u32; 12]; 2] =
@@ -101,7 +101,7 @@ fn models_are_the_same_on_both_sides() {
         vocab_size: 256,
         hidden_size: 24,
         num_hidden_layers: 2,
-        time_step_rank: 3,
+        ssm: Ssm::mamba(3),
         ..Config::default()
     };
     let odd = Config {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
-use taipan_lm::Config;
+use taipan_lm::{Config, Ssm};
 
 pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
 pub use self::run::{Decode, Prefill, decode, prefill};
@@ -105,7 +105,7 @@ fn config([vocab_size, d_model, n_layer, d_state]: [usize; 4]) -> Result<Config,
         hidden_size: d_model,
         num_hidden_layers: n_layer,
         state_size: d_state,
-        time_step_rank: d_model.div_ceil(16),
+        ssm: Ssm::mamba(d_model.div_ceil(16)),
         ..Config::default()
     };
     config.check().map_err(Usage::from)?;
@@ -116,8 +116,10 @@ fn config([vocab_size, d_model, n_layer, d_state]: [usize; 4]) -> Result<Config,
 /// logits of `rows` of them.
 fn product_flops(config: &Config, tokens: usize, rows: usize) -> f64 {
     let (d, inner) = (config.hidden_size, config.inner_size());
-    let (n, r) = (config.state_size, config.time_step_rank);
-    let layer = 3 * d * inner + (r + 2 * n) * inner + r * inner;
+    let n = config.state_size;
+    let layer = match config.ssm {
+        Ssm::Mamba { time_step_rank: r } => 3 * d * inner + (r + 2 * n) * inner + r * inner,
+    };
     let products = tokens as f64 * (config.num_hidden_layers * layer) as f64;
     2.0 * (products + rows as f64 * (config.vocab_size * d) as f64)
 }

@@ -97,7 +97,8 @@ pub fn shape(model: &LanguageModel) -> String {
     let config = model.config();
     let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
     let head = if config.tie_word_embeddings { "tied" } else { "own" };
-    format!("Mamba, width {width}, layers {layers}, state {state}, {head} head, {}", model.dtype())
+    let family = config.family.title();
+    format!("{family}, width {width}, layers {layers}, state {state}, {head} head, {}", model.dtype())
 }
 
 /// The results of a run; `speed` in tokens per second.

@@ -8,7 +8,7 @@ use clap::Command;
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 use taipan_lm::data::Split;
-use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe};
+use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, Ssm};
 use toml::{Table, Value};
 
 use super::corpus::Corpus;
@@ -80,9 +80,9 @@ settings! {
         /// Expansion factor: inner channels per channel of --d-model
         expand: usize = config.expand, flag "N", Model;
         /// Rank of the projection to Δ [default: --d-model / 16]
-        dt_rank: usize = match d_model == config.hidden_size {
-            true => config.time_step_rank,
-            false => d_model.div_ceil(16),
+        dt_rank: usize = match config.ssm {
+            Ssm::Mamba { time_step_rank } if d_model == config.hidden_size => time_step_rank,
+            Ssm::Mamba { .. } => d_model.div_ceil(16),
         }, flag "N", Model;
         /// Do not tie the weights of the output head to the embedding
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -286,7 +286,7 @@ impl Settings {
             state_size: self.d_state,
             conv_kernel: self.d_conv,
             expand: self.expand,
-            time_step_rank: self.dt_rank,
+            ssm: Ssm::mamba(self.dt_rank),
             tie_word_embeddings: !self.untied,
             ..Config::default()
         }

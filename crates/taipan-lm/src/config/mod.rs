@@ -1,22 +1,29 @@
 //! The shape of a model, and the `config.json` files that describe it.
 
-mod hugging_face;
+mod family;
+mod init;
 mod keys;
+mod mamba;
 mod original;
 mod tensors;
 
 use taipan::{DType, Scan};
 
-use self::keys::{Keys, invalid, quote_non_finite};
-pub(crate) use self::tensors::{EMBEDDINGS, HEAD};
+pub use self::family::Family;
+pub(crate) use self::family::Names;
+pub use self::init::{Initialization, TimeStepInit};
+use self::keys::{Keys, quote_non_finite};
+pub(crate) use self::tensors::HEAD;
 pub use self::tensors::{Layout, TensorSpec};
 use crate::{Error, InvalidValue, filesystem};
 
 /// Its name in errors.
 const OWNER: &str = "config";
 
-/// The hyper-parameters of a Mamba model, with the names of Hugging Face's `MambaConfig`, and its
+/// The shape of a model of any [`Family`], with the names of Hugging Face's `MambaConfig`, and its
 /// defaults but for new weights.
+///
+/// Every layer adds `mixer(norm(r))` to the residual stream `r`.
 ///
 /// ```
 /// use taipan_lm::Config;
@@ -33,24 +40,26 @@ const OWNER: &str = "config";
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// What files call it.
+    pub family: Family,
     /// Rows of the embedding.
     pub vocab_size: usize,
     /// Width of the residual stream, the paper's `D` outside the block.
     pub hidden_size: usize,
-    /// How many blocks.
+    /// How many layers.
     pub num_hidden_layers: usize,
+    /// The kind of the state-space mixers, and what only this kind has.
+    pub ssm: Ssm,
     /// State per channel, the paper's `N`.
     pub state_size: usize,
     /// Kernel size of the causal convolution.
     pub conv_kernel: usize,
-    /// Channels inside a block per channel of the residual stream, the paper's `E`.
+    /// Channels inside a mixer per channel of the residual stream, the paper's `E`.
     pub expand: usize,
-    /// Channels inside a block, if they are not `expand·hidden_size`: see
+    /// Channels inside a mixer, if they are not `expand·hidden_size`: see
     /// [`inner_size`](Config::inner_size).
     pub intermediate_size: Option<usize>,
-    /// Rank of the projection that Δ comes from.
-    pub time_step_rank: usize,
-    /// Whether the projections into and out of a block have a bias.
+    /// Whether the projections into and out of a mixer have a bias.
     pub use_bias: bool,
     /// Whether the convolution has a bias.
     pub use_conv_bias: bool,
@@ -64,99 +73,41 @@ pub struct Config {
     pub init: Initialization,
 }
 
-/// How the weights of a new model are drawn, as far as it can be chosen: `Δ = softplus(W·dt + b)`
-/// at the start. A model that is loaded does not use it.
+/// Kinds of state-space mixers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Initialization {
-    /// Softplus of the bias of Δ is log-uniform between this and `time_step_max`,
-    pub time_step_min: f64,
-    /// and
-    pub time_step_max: f64,
-    /// at least this.
-    pub time_step_floor: f64,
-    /// Times `time_step_rank^-½`, the magnitude of the weights of Δ.
-    pub time_step_scale: f64,
-    /// How the weights of Δ are drawn.
-    pub time_step_init_scheme: TimeStepInit,
-    /// The standard deviation of the embedding, and of an untied head. 0.02 as in the paper's code,
-    /// where Hugging Face's default is 0.1.
-    pub initializer_range: f64,
+pub enum Ssm {
+    /// The selective scan of Gu & Dao 2023: a decay for each channel and state.
+    Mamba {
+        /// Rank of the projection that Δ comes from.
+        time_step_rank: usize,
+    },
 }
 
-/// The weights of Δ in a new model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeStepInit {
-    /// Uniform between minus and plus the magnitude.
-    Random,
-    /// All of the magnitude.
-    Constant,
+impl Ssm {
+    /// Mamba's, as published.
+    pub fn mamba(time_step_rank: usize) -> Ssm {
+        Ssm::Mamba { time_step_rank }
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
         Config {
+            family: Family::Mamba,
             vocab_size: 50280,
             hidden_size: 768,
             num_hidden_layers: 32,
+            ssm: Ssm::mamba(48),
             state_size: 16,
             conv_kernel: 4,
             expand: 2,
             intermediate_size: None,
-            time_step_rank: 48,
             use_bias: false,
             use_conv_bias: true,
             layer_norm_epsilon: 1e-5,
             residual_in_fp32: true,
             tie_word_embeddings: true,
             init: Initialization::default(),
-        }
-    }
-}
-
-impl Default for Initialization {
-    fn default() -> Self {
-        Initialization {
-            time_step_min: 1e-3,
-            time_step_max: 0.1,
-            time_step_floor: 1e-4,
-            time_step_scale: 1.0,
-            time_step_init_scheme: TimeStepInit::Random,
-            initializer_range: 0.02,
-        }
-    }
-}
-
-impl Initialization {
-    /// An error unless weights can be drawn so.
-    pub fn check(&self) -> Result<(), InvalidValue> {
-        let (least, most) = (f64::MIN_POSITIVE, 1e3);
-        for (name, value, range) in [
-            ("time_step_min", self.time_step_min, least..=most),
-            ("time_step_max", self.time_step_max, self.time_step_min..=most),
-            ("time_step_floor", self.time_step_floor, least..=most),
-            ("time_step_scale", self.time_step_scale, 0.0..=most),
-            ("initializer_range", self.initializer_range, 0.0..=most),
-        ] {
-            InvalidValue::check(OWNER, name, value, range)?;
-        }
-        Ok(())
-    }
-}
-
-impl TimeStepInit {
-    /// As files call it.
-    fn name(self) -> &'static str {
-        match self {
-            TimeStepInit::Random => "random",
-            TimeStepInit::Constant => "constant",
-        }
-    }
-
-    fn read(keys: &mut Keys, key: &'static str) -> crate::Result<TimeStepInit> {
-        match keys.raw(key) {
-            None | Some("\"random\"") => Ok(TimeStepInit::Random),
-            Some("\"constant\"") => Ok(TimeStepInit::Constant),
-            Some(found) => Err(invalid(key, found, "\"random\" or \"constant\"").into()),
         }
     }
 }
@@ -178,7 +129,7 @@ impl Config {
             false => Layout::HuggingFace,
         };
         let config = match layout {
-            Layout::HuggingFace => hugging_face::read(&mut keys)?,
+            Layout::HuggingFace => Family::read(&mut keys)?,
             Layout::Original => original::read(&mut keys)?,
         };
         config.check()?;
@@ -229,9 +180,13 @@ impl Config {
             // Beyond it some GPU drivers end the loops of a kernel early.
             ("conv_kernel", self.conv_kernel, 1 << 13),
             inner,
-            ("time_step_rank", self.time_step_rank, channels),
         ] {
             InvalidValue::check(OWNER, name, size, 1..=most)?;
+        }
+        match self.ssm {
+            Ssm::Mamba { time_step_rank } => {
+                InvalidValue::check(OWNER, "time_step_rank", time_step_rank, 1..=channels)?;
+            }
         }
         // Beyond it hardly anything is left of what is normed, and of its gradient.
         InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
@@ -242,14 +197,14 @@ impl Config {
     ///
     /// ```
     /// use taipan::DType;
-    /// use taipan_lm::Config;
+    /// use taipan_lm::{Config, Ssm};
     ///
-    /// let config = Config { hidden_size: 64, time_step_rank: 4, ..Config::default() };
+    /// let config = Config { hidden_size: 64, ssm: Ssm::mamba(4), ..Config::default() };
     /// assert_eq!(Config::from_json(&config.to_json(DType::F32, Some(0)))?, config);
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     pub fn to_json(&self, dtype: DType, eos_token_id: Option<u32>) -> String {
-        format!("{:#}\n", hugging_face::write(self, dtype, eos_token_id))
+        format!("{:#}\n", family::write(self, dtype, eos_token_id))
     }
 
     /// [`Config::to_json`], to be changed.
@@ -259,7 +214,7 @@ impl Config {
         dtype: DType,
         eos_token_id: Option<u32>,
     ) -> serde_json::Value {
-        hugging_face::write(self, dtype, eos_token_id)
+        family::write(self, dtype, eos_token_id)
     }
 
     /// The ids of tokens that begin, end and pad texts, as far as a `config.json` has them: a
@@ -279,7 +234,7 @@ impl Config {
         Ok(format!("{:#}\n", original::write(self)?))
     }
 
-    /// Channels inside a block, the paper's `D` of the scan.
+    /// Channels inside a mixer, the paper's `D` of the scan.
     pub fn inner_size(&self) -> usize {
         self.intermediate_size.unwrap_or(self.expand * self.hidden_size)
     }

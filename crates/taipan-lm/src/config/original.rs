@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::keys::{Keys, invalid};
-use super::{Config, Initialization, OWNER, TimeStepInit};
+use super::{Config, Family, Initialization, OWNER, Ssm, TimeStepInit};
 use crate::error::ensure;
 use crate::{Error, InvalidValue, Result};
 
@@ -37,14 +37,15 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     let rows = keys.get_or("vocab_size", 50277usize)?;
     let init = Initialization::default();
     let config = Config {
+        family: Family::Mamba,
         vocab_size: rows.checked_next_multiple_of(multiple).unwrap_or(usize::MAX),
         hidden_size,
         num_hidden_layers: keys.get_or("n_layer", 64)?,
+        ssm: Ssm::mamba(ssm.rank("dt_rank", hidden_size)?),
         state_size: ssm.get_or("d_state", 16)?,
         conv_kernel: ssm.get_or("d_conv", 4)?,
         expand,
         intermediate_size,
-        time_step_rank: ssm.rank("dt_rank", hidden_size)?,
         use_bias: ssm.get_or("bias", false)?,
         use_conv_bias: ssm.get_or("conv_bias", true)?,
         layer_norm_epsilon: NORM_EPSILON,
@@ -68,6 +69,7 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
 pub(super) fn write(config: &Config) -> Result<Value> {
     let epsilon = config.layer_norm_epsilon;
     let expected = "expected 1e-5, as always in the original code";
+    let Ssm::Mamba { time_step_rank } = config.ssm;
     let fits = epsilon == NORM_EPSILON;
     ensure!(fits, OWNER, "layer_norm_epsilon is {epsilon}, {expected}");
     let (d, inner) = (config.hidden_size as f64, config.inner_size() as f64);
@@ -97,7 +99,7 @@ pub(super) fn write(config: &Config) -> Result<Value> {
             "dt_init_floor": config.init.time_step_floor,
             "dt_max": config.init.time_step_max,
             "dt_min": config.init.time_step_min,
-            "dt_rank": config.time_step_rank,
+            "dt_rank": time_step_rank,
             "dt_scale": config.init.time_step_scale,
             "expand": expand,
         },

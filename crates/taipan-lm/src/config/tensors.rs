@@ -1,6 +1,6 @@
 //! The tensors of a model's files: names, shapes and roles.
 
-use super::Config;
+use super::{Config, Ssm};
 use crate::Role;
 
 /// Whose names and `config.json` a model's files have.
@@ -24,8 +24,7 @@ pub struct TensorSpec {
     pub role: Role,
 }
 
-/// Tensors that are not in a layer, in Hugging Face's layout.
-pub(crate) const EMBEDDINGS: &str = "backbone.embeddings.weight";
+/// The head's name, in every family.
 pub(crate) const HEAD: &str = "lm_head.weight";
 
 impl Layout {
@@ -39,7 +38,7 @@ impl Layout {
     /// ```
     pub fn name(self, name: &str) -> &str {
         match self {
-            Layout::Original if name == EMBEDDINGS => "backbone.embedding.weight",
+            Layout::Original if name == "backbone.embeddings.weight" => "backbone.embedding.weight",
             _ => name,
         }
     }
@@ -48,8 +47,18 @@ impl Layout {
 impl Config {
     /// The number of parameters.
     pub fn parameters(&self) -> usize {
+        self.count(|_| true)
+    }
+
+    /// The number of parameters of a role.
+    pub(crate) fn parameters_of(&self, role: Role) -> usize {
+        self.count(|tensor| tensor.role == role)
+    }
+
+    fn count(&self, counted: impl Fn(&TensorSpec) -> bool) -> usize {
         let count = |tensors: Vec<TensorSpec>| -> usize {
-            tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+            let counted = tensors.iter().filter(|tensor| counted(tensor));
+            counted.map(|tensor| tensor.shape.iter().product::<usize>()).sum()
         };
         count(self.outer_tensors()) + self.num_hidden_layers * count(self.layer_tensors(0))
     }
@@ -73,34 +82,49 @@ impl Config {
     fn outer_tensors(&self) -> Vec<TensorSpec> {
         let (v, d) = (self.vocab_size, self.hidden_size);
         let table = |name: &str| TensorSpec::new(name, &[v, d], Role::Matrix);
-        let norm = TensorSpec::new("backbone.norm_f.weight", &[d], Role::Vector);
+        let norm_f = format!("{}.weight", self.family.names().norm_f);
+        let norm = TensorSpec::new(&norm_f, &[d], Role::Vector);
         let head = (!self.tie_word_embeddings).then(|| table(HEAD));
-        [table(EMBEDDINGS), norm].into_iter().chain(head).collect()
+        [table(&self.embeddings()), norm].into_iter().chain(head).collect()
+    }
+
+    /// The name of the embedding.
+    pub(crate) fn embeddings(&self) -> String {
+        format!("{}.weight", self.family.names().embeddings)
     }
 
     fn layer_tensors(&self, index: usize) -> Vec<TensorSpec> {
+        let names = self.family.names();
+        let layer = format!("{}.{index}", names.layers);
+        let norm = format!("{layer}.{}.weight", names.norm);
+        let mut all = vec![TensorSpec::new(&norm, &[self.hidden_size], Role::Vector)];
+        let mixer = format!("{layer}.{}", names.mixer);
+        all.extend(match self.ssm {
+            Ssm::Mamba { time_step_rank } => self.mamba_tensors(&mixer, time_step_rank),
+        });
+        all
+    }
+
+    fn mamba_tensors(&self, mixer: &str, r: usize) -> Vec<TensorSpec> {
         let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
-        let (k, r) = (self.conv_kernel, self.time_step_rank);
+        let k = self.conv_kernel;
         let (matrix, vector, recurrence) = (Role::Matrix, Role::Vector, Role::Recurrence);
-        let all: [(&str, &[usize], Role, bool); 12] = [
-            ("norm.weight", &[d], vector, true),
-            ("mixer.in_proj.weight", &[2 * inner, d], matrix, true),
-            ("mixer.in_proj.bias", &[2 * inner], vector, self.use_bias),
-            ("mixer.conv1d.weight", &[inner, 1, k], matrix, true),
-            ("mixer.conv1d.bias", &[inner], vector, self.use_conv_bias),
-            ("mixer.x_proj.weight", &[r + 2 * n, inner], matrix, true),
-            ("mixer.dt_proj.weight", &[inner, r], matrix, true),
-            ("mixer.dt_proj.bias", &[inner], recurrence, true),
-            ("mixer.A_log", &[inner, n], recurrence, true),
-            ("mixer.D", &[inner], recurrence, true),
-            ("mixer.out_proj.weight", &[d, inner], matrix, true),
-            ("mixer.out_proj.bias", &[d], vector, self.use_bias),
+        let all: [(&str, &[usize], Role, bool); 11] = [
+            ("in_proj.weight", &[2 * inner, d], matrix, true),
+            ("in_proj.bias", &[2 * inner], vector, self.use_bias),
+            ("conv1d.weight", &[inner, 1, k], matrix, true),
+            ("conv1d.bias", &[inner], vector, self.use_conv_bias),
+            ("x_proj.weight", &[r + 2 * n, inner], matrix, true),
+            ("dt_proj.weight", &[inner, r], matrix, true),
+            ("dt_proj.bias", &[inner], recurrence, true),
+            ("A_log", &[inner, n], recurrence, true),
+            ("D", &[inner], recurrence, true),
+            ("out_proj.weight", &[d, inner], matrix, true),
+            ("out_proj.bias", &[d], vector, self.use_bias),
         ];
         let used = all.into_iter().filter(|(.., used)| *used);
-        used.map(|(name, shape, role, _)| {
-            TensorSpec::new(&format!("backbone.layers.{index}.{name}"), shape, role)
-        })
-        .collect()
+        used.map(|(name, shape, role, _)| TensorSpec::new(&format!("{mixer}.{name}"), shape, role))
+            .collect()
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 fn defaults_are_those_of_hugging_face() {
     let config = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
     assert_eq!((config.hidden_size, config.num_hidden_layers), (768, 32));
-    assert_eq!((config.time_step_rank, config.inner_size()), (48, 1536));
+    assert_eq!((config.ssm, config.inner_size()), (Ssm::mamba(48), 1536));
     assert!(config.tie_word_embeddings && config.use_conv_bias && !config.use_bias);
 }
 
@@ -17,7 +17,7 @@ fn what_tools_write_is_read() {
         "comment": "a \"NaN\" in a string", "tie_embeddings": false}"#;
     let config = Config::from_json(json).unwrap();
     assert_eq!(config.expand, 3, "intermediate_size wins over expand");
-    assert_eq!(config.time_step_rank, 3, "ceil(40 / 16)");
+    assert_eq!(config.ssm, Ssm::mamba(3), "ceil(40 / 16)");
     assert!(!config.tie_word_embeddings);
 }
 
@@ -71,14 +71,15 @@ fn original_files_are_read() {
         "unknown": NaN}"#;
     let config = Config::from_json(json).unwrap();
     let expected = Config {
+        family: Family::Mamba,
         vocab_size: 50288,
         hidden_size: 40,
         num_hidden_layers: 3,
+        ssm: Ssm::mamba(5),
         state_size: 8,
         conv_kernel: 3,
         expand: 1,
         intermediate_size: Some(60),
-        time_step_rank: 5,
         use_bias: true,
         use_conv_bias: false,
         layer_norm_epsilon: 1e-5,
@@ -115,7 +116,7 @@ fn inner_channels_survive_the_original_product() {
                 hidden_size,
                 expand,
                 intermediate_size,
-                time_step_rank: 1,
+                ssm: Ssm::mamba(1),
                 ..Config::default()
             };
             let again = Config::from_json(&config.to_original_json().unwrap()).unwrap();
@@ -182,9 +183,9 @@ fn what_is_written_is_read() {
     let changes: [fn(&mut Config); 5] = [
         |c| (c.layer_norm_epsilon, c.tie_word_embeddings) = (0.1 + 0.2, false),
         |c| (c.use_bias, c.use_conv_bias, c.residual_in_fp32) = (true, false, false),
-        |c| (c.expand, c.time_step_rank, c.state_size, c.conv_kernel) = (3, 5, 7, 2),
+        |c| (c.expand, c.ssm, c.state_size, c.conv_kernel) = (3, Ssm::mamba(5), 7, 2),
         |c| (c.init.time_step_scale, c.init.time_step_floor) = (0.1, 1.0 / 3.0),
-        |c| (c.vocab_size, c.hidden_size, c.num_hidden_layers, c.time_step_rank) = (9, 8, 1, 1),
+        |c| (c.vocab_size, c.hidden_size, c.num_hidden_layers, c.ssm) = (9, 8, 1, Ssm::mamba(1)),
     ];
     for change in changes {
         let mut config = Config::default();

@@ -1,23 +1,33 @@
 //! A layer: norm and mixer, the paper's figure 3.
 
-use taipan::nn::{
-    Init, Linear, MambaBlock, MambaOptions, MambaState, Module, RmsNorm, ScanObserver,
-};
+use taipan::nn::{Init, Linear, MambaState, Module, RmsNorm, ScanObserver, Visitor};
 use taipan::{Arena, DType, Tensor, recompute};
 
+use super::mixer::Mixer;
 use super::parameter::ParameterBuilder;
 use crate::Config;
-use crate::config::{Initialization, TimeStepInit};
+use crate::config::Names;
 use crate::error::Result;
 
-/// See the glossary of the module above for the sizes.
+/// Adds `mixer(norm(r))` to the residual stream `r`.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
+    names: &'static Names,
     norm: RmsNorm, // of d
-    mixer: MambaBlock,
+    mixer: Mixer,
 }
 
-taipan::module!(Layer { norm, mixer });
+impl Module for Layer {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'_, &'a Tensor>) {
+        visitor.field(self.names.norm, &self.norm);
+        visitor.field(self.names.mixer, &self.mixer);
+    }
+
+    fn visit_mut<'a>(&'a mut self, visitor: &mut Visitor<'_, &'a mut Tensor>) {
+        visitor.field(self.names.norm, &mut self.norm);
+        visitor.field(self.names.mixer, &mut self.mixer);
+    }
+}
 
 /// What one layer passes to the next: the residual stream is `residual + hidden`.
 pub(super) struct Stream {
@@ -35,38 +45,20 @@ impl Layer {
         index: usize,
         builder: &mut ParameterBuilder,
     ) -> Result<Layer> {
-        let (inner, r) = (config.inner_size(), config.time_step_rank);
-        let Initialization { time_step_min: min, time_step_max: max, .. } = config.init;
-        let magnitude = (r as f64).powf(-0.5) * config.init.time_step_scale;
-        let options = MambaOptions {
-            d_inner: inner,
-            d_state: config.state_size,
-            d_conv: config.conv_kernel,
-            dt_rank: r,
-            use_bias: config.use_bias,
-            use_conv_bias: config.use_conv_bias,
-            dt_init: match config.init.time_step_init_scheme {
-                TimeStepInit::Random => Init::Uniform(magnitude),
-                TimeStepInit::Constant => Init::Constant(magnitude),
-            },
-            step_init: Init::StepBias { min, max, floor: config.init.time_step_floor },
-            // Every layer adds to the residual stream, whose variance must not grow with their
-            // number.
-            out_init: Init::fan_in(inner * config.num_hidden_layers),
-            ..MambaOptions::new(config.hidden_size)
-        };
+        let names = config.family.names();
+        let layer = format!("{}.{index}", names.layers);
         let mut norm = None;
-        let mixer = MambaBlock::build(&options, &mut |parameter| {
+        let mixer = Mixer::ssm(config, &mut |parameter| {
             // The norm has its turn here: the weights of every seed follow from this order.
             if parameter.stored == "conv1d.weight" {
-                let stored = format!("backbone.layers.{index}.norm.weight");
-                norm = Some(builder.whole(&stored, Init::Ones)?);
+                let weight =
+                    builder.whole(&format!("{layer}.{}.weight", names.norm), Init::Ones)?;
+                norm = Some(RmsNorm { weight, eps: config.layer_norm_epsilon });
             }
-            let stored = format!("backbone.layers.{index}.mixer.{}", parameter.stored);
+            let stored = format!("{layer}.{}.{}", names.mixer, parameter.stored);
             builder.build(&stored, parameter.rows, parameter.init)
         })?;
-        let weight = norm.expect("a mixer has a convolution");
-        Ok(Layer { norm: RmsNorm { weight, eps: config.layer_norm_epsilon }, mixer })
+        Ok(Layer { names, norm: norm.expect("a mixer has a convolution"), mixer })
     }
 
     /// The same layer with its projections in 8 bits.
@@ -75,7 +67,7 @@ impl Layer {
     }
 
     /// Its projections.
-    pub(super) fn projections(&self) -> [&Linear; 4] {
+    pub(super) fn projections(&self) -> impl Iterator<Item = &Linear> {
         self.mixer.projections()
     }
 
@@ -101,7 +93,7 @@ impl Layer {
         observe: ScanObserver,
     ) -> taipan::Result<(Stream, MambaState)> {
         let (u, residual) = stream.normed(&self.norm)?;
-        let (hidden, state) = self.mixer.forward_from(&u, seq_start, initial, observe)?;
+        let (hidden, state) = self.mixer.forward(&u, seq_start, initial, observe)?;
         Ok((Stream { hidden, residual: Some(residual), dtype: stream.dtype }, state))
     }
 

@@ -1,4 +1,7 @@
-//! Mamba, the language model of Gu & Dao 2023 (arXiv 2312.00752).
+//! The language model: an embedding, layers that add to a residual stream, a norm and a head.
+//!
+//! What the layers compute is said by a [`Config`]; what files call its parts by a
+//! [`Family`](crate::Family). The names of Mamba (Gu & Dao 2023, arXiv 2312.00752):
 //!
 //! | here | paper | |
 //! |---|---|---|
@@ -13,7 +16,7 @@
 //! | `b`, `c` of a scan | B, C | how inputs enter states, and states outputs |
 //! | `x`, `z` | | the two branches of a layer: the sequence, and its gate |
 //!
-//! A layer is
+//! A layer of Mamba is
 //!
 //! ```text
 //! hidden → norm → in_proj → x, z
@@ -23,6 +26,7 @@
 
 mod fingerprint;
 mod layer;
+mod mixer;
 mod parameter;
 mod state;
 
@@ -38,12 +42,12 @@ pub use self::parameter::{Parameter, Role};
 use self::parameter::{ParameterBuilder, Values};
 pub use self::state::State;
 pub(crate) use self::state::select;
-use crate::config::{EMBEDDINGS, HEAD, TensorSpec};
+use crate::config::{HEAD, TensorSpec};
 use crate::error::{Error, Result, ensure};
 use crate::random::parameter_seed;
 use crate::{Batch, Config, IGNORE};
 
-/// A Mamba language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
+/// A language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
 ///
 /// ```
 /// use taipan::{DType, Device};
@@ -77,13 +81,23 @@ pub struct LanguageModel {
     activations: Activations,
 }
 
-taipan::module!(LanguageModel {
-    embeddings as "backbone.embeddings",
-    layers as "backbone.layers",
-    norm_f as "backbone.norm_f",
-    head as "lm_head";
-    config, dtype, activations
-});
+impl Module for LanguageModel {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'_, &'a Tensor>) {
+        let names = self.config.family.names();
+        visitor.field(names.embeddings, &self.embeddings);
+        visitor.field(names.layers, &self.layers);
+        visitor.field(names.norm_f, &self.norm_f);
+        visitor.field("lm_head", &self.head);
+    }
+
+    fn visit_mut<'a>(&'a mut self, visitor: &mut Visitor<'_, &'a mut Tensor>) {
+        let names = self.config.family.names();
+        visitor.field(names.embeddings, &mut self.embeddings);
+        visitor.field(names.layers, &mut self.layers);
+        visitor.field(names.norm_f, &mut self.norm_f);
+        visitor.field("lm_head", &mut self.head);
+    }
+}
 
 /// What the layers save for backward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,15 +164,16 @@ impl LanguageModel {
         config.check()?;
         let builder = &mut ParameterBuilder::new(config, dtype, device, values);
         let range = Init::Normal(config.init.initializer_range);
-        let embeddings = Embedding { weight: Matrix::Float(builder.whole(EMBEDDINGS, range)?) };
+        let embeddings = builder.whole(&config.embeddings(), range)?;
         let layers = (0..config.num_hidden_layers).map(|i| Layer::new(config, i, builder));
         let layers = layers.collect::<Result<_>>()?;
-        let weight = builder.whole("backbone.norm_f.weight", Init::Ones)?;
+        let norm_f = format!("{}.weight", config.family.names().norm_f);
+        let weight = builder.whole(&norm_f, Init::Ones)?;
         let head = (!config.tie_word_embeddings).then(|| builder.whole(HEAD, range)).transpose()?;
         Ok(LanguageModel {
             config: config.clone(),
             dtype,
-            embeddings,
+            embeddings: Embedding { weight: Matrix::Float(embeddings) },
             layers,
             norm_f: RmsNorm { weight, eps: config.layer_norm_epsilon },
             head: head.map(|weight| Linear::from_tensors(weight, None)).transpose()?,

@@ -7,7 +7,7 @@ mod naive;
 use pollster::block_on;
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, HALF_LIFE_EDGES, Inspection, LanguageModel};
+use taipan_lm::{Config, HALF_LIFE_EDGES, Inspection, LanguageModel, Ssm};
 
 use self::naive::{Layer, Naive, Nudge, Run};
 
@@ -21,7 +21,7 @@ fn config() -> Config {
         intermediate_size: Some(7),
         num_hidden_layers: 3,
         state_size: 3,
-        time_step_rank: 2,
+        ssm: Ssm::mamba(2),
         conv_kernel: 3,
         use_bias: true,
         tie_word_embeddings: false,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use taipan_lm::{Config, LanguageModel};
+use taipan_lm::{Config, LanguageModel, Ssm};
 
 /// A model, read into vectors.
 pub struct Naive {
@@ -87,8 +87,8 @@ impl Naive {
 
     /// One layer, added to the residual stream.
     fn layer(&self, i: usize, stream: &mut [Vec<f64>], nudge: Option<Nudge>) -> Layer {
-        let (n, r, k) =
-            (self.config.state_size, self.config.time_step_rank, self.config.conv_kernel);
+        let Ssm::Mamba { time_step_rank: r } = self.config.ssm;
+        let (n, k) = (self.config.state_size, self.config.conv_kernel);
         let channels = self.config.inner_size();
         let name = |name: &str| format!("backbone.layers.{i}.{name}");
         let mixer = |part: &str| name(&format!("mixer.{part}"));

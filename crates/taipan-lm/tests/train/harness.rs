@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use taipan::optim::{Curve, Schedule};
 use taipan::{DType, Device};
 use taipan_lm::data::{Dataset, Sources, Split};
-use taipan_lm::{Config, LanguageModel, Recipe, StepReport, Tokenizer, Trainer};
+use taipan_lm::{Config, LanguageModel, Recipe, Ssm, StepReport, Tokenizer, Trainer};
 use tempfile::TempDir;
 
 pub struct Run {
@@ -101,7 +101,7 @@ pub fn config() -> Config {
         hidden_size: 16,
         num_hidden_layers: 2,
         state_size: 4,
-        time_step_rank: 1,
+        ssm: Ssm::mamba(1),
         ..Config::default()
     }
 }

@@ -1,18 +1,30 @@
-//! Hugging Face's `config.json`.
+//! Mamba, the first of the families: `MambaConfig` of Hugging Face's library.
 
 use serde_json::{Value, json};
-use taipan::DType;
 
-use super::keys::{Keys, invalid};
-use super::{Config, Initialization, TimeStepInit};
+use super::family::{Files, Names};
+use super::keys::Keys;
+use super::{Config, Initialization, Ssm, TimeStepInit};
 use crate::Result;
 
-/// That of a `MambaConfig`.
+pub(super) const FILES: Files = Files {
+    title: "Mamba",
+    model_type: "mamba",
+    architecture: "MambaForCausalLM",
+    names: NAMES,
+    read,
+    write,
+};
+
+pub(super) const NAMES: Names = Names {
+    embeddings: "backbone.embeddings",
+    layers: "backbone.layers",
+    norm: "norm",
+    mixer: "mixer",
+    norm_f: "backbone.norm_f",
+};
+
 pub(super) fn read(keys: &mut Keys) -> Result<Config> {
-    match keys.raw("model_type") {
-        Some("\"mamba\"") => {}
-        kind => return Err(invalid("model_type", kind.unwrap_or("missing"), "\"mamba\"").into()),
-    }
     // Two names of one function.
     keys.expect("hidden_act", &["\"silu\"", "\"swish\""])?;
     let default = Config::default();
@@ -25,14 +37,15 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     let tied = [keys.get("tie_word_embeddings")?, keys.get("tie_embeddings")?];
     let init = default.init;
     Ok(Config {
+        family: default.family,
         vocab_size: keys.get_or("vocab_size", default.vocab_size)?,
         hidden_size,
         num_hidden_layers: keys.get_or("num_hidden_layers", default.num_hidden_layers)?,
+        ssm: Ssm::mamba(keys.rank("time_step_rank", hidden_size)?),
         state_size: keys.get_or("state_size", default.state_size)?,
         conv_kernel: keys.get_or("conv_kernel", default.conv_kernel)?,
         expand,
         intermediate_size,
-        time_step_rank: keys.rank("time_step_rank", hidden_size)?,
         use_bias: keys.get_or("use_bias", default.use_bias)?,
         use_conv_bias: keys.get_or("use_conv_bias", default.use_conv_bias)?,
         layer_norm_epsilon: keys.get_or("layer_norm_epsilon", default.layer_norm_epsilon)?,
@@ -49,46 +62,28 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     })
 }
 
-pub(super) fn write(config: &Config, dtype: DType, eos_token_id: Option<u32>) -> Value {
-    let dtype = match dtype {
-        DType::F16 => "float16",
-        DType::BF16 => "bfloat16",
-        DType::F64 => "float64",
-        _ => "float32",
-    };
+pub(super) fn write(config: &Config) -> Value {
+    let Ssm::Mamba { time_step_rank } = config.ssm;
     json!({
-        "architectures": ["MambaForCausalLM"],
-        "bos_token_id": eos_token_id,
         "conv_kernel": config.conv_kernel,
-        // Newer versions of the library read this key, older ones `torch_dtype`.
-        "dtype": dtype,
-        "eos_token_id": eos_token_id,
         "expand": config.expand,
         "hidden_act": "silu",
-        "hidden_size": config.hidden_size,
         "initializer_range": config.init.initializer_range,
         "intermediate_size": config.inner_size(),
         "layer_norm_epsilon": config.layer_norm_epsilon,
-        "model_type": "mamba",
-        "num_hidden_layers": config.num_hidden_layers,
-        "pad_token_id": eos_token_id,
         // It was, at initialisation. But asked for here, the library (5.22) scales what it has
         // loaded.
         "rescale_prenorm_residual": false,
         "residual_in_fp32": config.residual_in_fp32,
         "state_size": config.state_size,
-        "tie_word_embeddings": config.tie_word_embeddings,
         "time_step_floor": config.init.time_step_floor,
         "time_step_init_scheme": config.init.time_step_init_scheme.name(),
         "time_step_max": config.init.time_step_max,
         "time_step_min": config.init.time_step_min,
-        "time_step_rank": config.time_step_rank,
+        "time_step_rank": time_step_rank,
         "time_step_scale": config.init.time_step_scale,
-        "torch_dtype": dtype,
         "use_bias": config.use_bias,
-        "use_cache": true,
         "use_conv_bias": config.use_conv_bias,
         "use_mambapy": false,
-        "vocab_size": config.vocab_size,
     })
 }

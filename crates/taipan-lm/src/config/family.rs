@@ -1,0 +1,111 @@
+//! Families of models: what their files call things.
+
+use serde_json::{Value, json};
+use taipan::DType;
+
+use super::keys::{Keys, invalid};
+use super::{Config, mamba};
+use crate::Result;
+
+/// Models whose files have the same keys and names. What is computed is said by the other fields of
+/// a [`Config`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Gu & Dao 2023, `MambaForCausalLM`.
+    Mamba,
+}
+
+/// The files of a family, in Hugging Face's layout.
+pub(super) struct Files {
+    /// What people call it.
+    pub(super) title: &'static str,
+    /// The key `model_type` of `config.json`.
+    pub(super) model_type: &'static str,
+    /// Its class in transformers.
+    pub(super) architecture: &'static str,
+    pub(super) names: Names,
+    /// The config of a `config.json`, of which `model_type` was read.
+    pub(super) read: fn(&mut Keys) -> Result<Config>,
+    /// The keys of `config.json` that not every family has.
+    pub(super) write: fn(&Config) -> Value,
+}
+
+/// What the parts of a model are called in files, and in the program.
+#[derive(Debug)]
+pub(crate) struct Names {
+    /// `[v, d]`
+    pub(crate) embeddings: &'static str,
+    /// Before the number of a layer.
+    pub(crate) layers: &'static str,
+    /// In a layer: before the mixer.
+    pub(crate) norm: &'static str,
+    /// In a layer.
+    pub(crate) mixer: &'static str,
+    /// Behind the last layer.
+    pub(crate) norm_f: &'static str,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 1] = [Family::Mamba];
+
+    fn files(self) -> &'static Files {
+        match self {
+            Family::Mamba => &mamba::FILES,
+        }
+    }
+
+    /// What people call it.
+    pub fn title(self) -> &'static str {
+        self.files().title
+    }
+
+    pub(crate) fn names(self) -> &'static Names {
+        &self.files().names
+    }
+
+    /// The config of a `config.json` of Hugging Face's layout.
+    pub(super) fn read(keys: &mut Keys) -> Result<Config> {
+        let found = keys.raw("model_type");
+        let quoted = |family: &Family| format!("{:?}", family.files().model_type);
+        match Family::ALL.into_iter().find(|family| found == Some(&*quoted(family))) {
+            Some(family) => (family.files().read)(keys),
+            None => {
+                let known = Family::ALL.iter().map(quoted).collect::<Vec<_>>().join(", ");
+                let expected =
+                    if Family::ALL.len() == 1 { known } else { format!("one of {known}") };
+                Err(invalid("model_type", found.unwrap_or("missing"), &expected).into())
+            }
+        }
+    }
+}
+
+/// The `config.json` of a model in Hugging Face's layout.
+pub(super) fn write(config: &Config, dtype: DType, eos_token_id: Option<u32>) -> Value {
+    let dtype = match dtype {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        DType::F64 => "float64",
+        _ => "float32",
+    };
+    let files = config.family.files();
+    let mut all = json!({
+        "architectures": [files.architecture],
+        "bos_token_id": eos_token_id,
+        // Newer versions of the library read this key, older ones `torch_dtype`.
+        "dtype": dtype,
+        "eos_token_id": eos_token_id,
+        "hidden_size": config.hidden_size,
+        "model_type": files.model_type,
+        "num_hidden_layers": config.num_hidden_layers,
+        "pad_token_id": eos_token_id,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "torch_dtype": dtype,
+        "use_cache": true,
+        "vocab_size": config.vocab_size,
+    });
+    if let (Value::Object(all), Value::Object(own)) = (&mut all, (files.write)(config)) {
+        all.extend(own);
+    }
+    all
+}
