@@ -6,8 +6,8 @@ use serde_json::Value;
 use taipan::DType;
 use taipan_lm::data::Dataset;
 use taipan_lm::{
-    CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, Ssm, TensorSpec, Tokenizer, checkpoints,
-    verify_checkpoint,
+    CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, Ssm, TensorSpec, Tokenizer,
+    checkpoints, verify_checkpoint,
 };
 
 use crate::train::DATA;
@@ -109,7 +109,10 @@ impl Report {
         let Config { num_hidden_layers, hidden_size, state_size, .. } = config;
         let Config { conv_kernel, vocab_size, .. } = config;
         let mixer = match config.ssm {
-            Ssm::Mamba { time_step_rank } => format!("Δ of rank {time_step_rank}"),
+            Ssm::Mamba { time_step_rank, norm_eps } => {
+                let normed = if norm_eps.is_some() { " with norms of Δ, B and C" } else { "" };
+                format!("Δ of rank {time_step_rank}{normed}")
+            }
         };
         let head = if config.tie_word_embeddings { "tied" } else { "untied" };
         let biases = match (config.use_bias, config.use_conv_bias) {

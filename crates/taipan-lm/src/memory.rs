@@ -107,7 +107,7 @@ impl Memory {
 fn mixer(config: &Config, [small, wide]: [f64; 2], length: usize) -> (f64, f64) {
     let [inner, n] = [config.inner_size(), config.state_size].map(|size| size as f64);
     match config.ssm {
-        Ssm::Mamba { time_step_rank } => {
+        Ssm::Mamba { time_step_rank, .. } => {
             let chunks = length.div_ceil(16) as f64 / length.max(1) as f64;
             // x, before and after the convolution, z, Δ and y; dt, B and C; the states before each
             // chunk.

@@ -150,7 +150,7 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// Models of transformers with different options, and one as the paper's code saves it.
-const MODELS: [&str; 5] = ["options", "biased", "states", "odd", "original"];
+const MODELS: [&str; 6] = ["options", "biased", "states", "odd", "falcon", "original"];
 
 /// For each model, device and type: its name, the model, what is expected of it, and the relative
 /// error that is allowed.

@@ -118,7 +118,7 @@ fn product_flops(config: &Config, tokens: usize, rows: usize) -> f64 {
     let (d, inner) = (config.hidden_size, config.inner_size());
     let n = config.state_size;
     let layer = match config.ssm {
-        Ssm::Mamba { time_step_rank: r } => 3 * d * inner + (r + 2 * n) * inner + r * inner,
+        Ssm::Mamba { time_step_rank: r, .. } => 3 * d * inner + (r + 2 * n) * inner + r * inner,
     };
     let products = tokens as f64 * (config.num_hidden_layers * layer) as f64;
     2.0 * (products + rows as f64 * (config.vocab_size * d) as f64)

@@ -98,7 +98,10 @@ pub fn shape(model: &LanguageModel) -> String {
     let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
     let head = if config.tie_word_embeddings { "tied" } else { "own" };
     let family = config.family.title();
-    format!("{family}, width {width}, layers {layers}, state {state}, {head} head, {}", model.dtype())
+    format!(
+        "{family}, width {width}, layers {layers}, state {state}, {head} head, {}",
+        model.dtype()
+    )
 }
 
 /// The results of a run; `speed` in tokens per second.

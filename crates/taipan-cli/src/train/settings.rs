@@ -81,7 +81,7 @@ settings! {
         expand: usize = config.expand, flag "N", Model;
         /// Rank of the projection to Δ [default: --d-model / 16]
         dt_rank: usize = match config.ssm {
-            Ssm::Mamba { time_step_rank } if d_model == config.hidden_size => time_step_rank,
+            Ssm::Mamba { time_step_rank, .. } if d_model == config.hidden_size => time_step_rank,
             Ssm::Mamba { .. } => d_model.div_ceil(16),
         }, flag "N", Model;
         /// Do not tie the weights of the output head to the embedding

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use taipan::DType;
 
 use super::keys::{Keys, invalid};
-use super::{Config, mamba};
+use super::{Config, falcon_mamba, mamba};
 use crate::Result;
 
 /// Models whose files have the same keys and names. What is computed is said by the other fields of
@@ -13,6 +13,8 @@ use crate::Result;
 pub enum Family {
     /// Gu & Dao 2023, `MambaForCausalLM`.
     Mamba,
+    /// Zuo et al. 2024, `FalconMambaForCausalLM`.
+    FalconMamba,
 }
 
 /// The files of a family, in Hugging Face's layout.
@@ -47,11 +49,12 @@ pub(crate) struct Names {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 1] = [Family::Mamba];
+    pub const ALL: [Family; 2] = [Family::Mamba, Family::FalconMamba];
 
     fn files(self) -> &'static Files {
         match self {
             Family::Mamba => &mamba::FILES,
+            Family::FalconMamba => &falcon_mamba::FILES,
         }
     }
 
@@ -72,9 +75,8 @@ impl Family {
             Some(family) => (family.files().read)(keys),
             None => {
                 let known = Family::ALL.iter().map(quoted).collect::<Vec<_>>().join(", ");
-                let expected =
-                    if Family::ALL.len() == 1 { known } else { format!("one of {known}") };
-                Err(invalid("model_type", found.unwrap_or("missing"), &expected).into())
+                let (found, expected) = (found.unwrap_or("missing"), format!("one of {known}"));
+                Err(invalid("model_type", found, &expected).into())
             }
         }
     }

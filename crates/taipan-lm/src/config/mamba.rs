@@ -63,7 +63,7 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
 }
 
 pub(super) fn write(config: &Config) -> Value {
-    let Ssm::Mamba { time_step_rank } = config.ssm;
+    let Ssm::Mamba { time_step_rank, .. } = config.ssm;
     json!({
         "conv_kernel": config.conv_kernel,
         "expand": config.expand,

@@ -1,5 +1,6 @@
 //! The shape of a model, and the `config.json` files that describe it.
 
+mod falcon_mamba;
 mod family;
 mod init;
 mod keys;
@@ -80,13 +81,16 @@ pub enum Ssm {
     Mamba {
         /// Rank of the projection that Δ comes from.
         time_step_rank: usize,
+        /// Falcon-Mamba's norms, without weights, of Δ before its projection, B and C: what they add
+        /// to the mean square.
+        norm_eps: Option<f64>,
     },
 }
 
 impl Ssm {
     /// Mamba's, as published.
     pub fn mamba(time_step_rank: usize) -> Ssm {
-        Ssm::Mamba { time_step_rank }
+        Ssm::Mamba { time_step_rank, norm_eps: None }
     }
 }
 
@@ -184,8 +188,10 @@ impl Config {
             InvalidValue::check(OWNER, name, size, 1..=most)?;
         }
         match self.ssm {
-            Ssm::Mamba { time_step_rank } => {
+            Ssm::Mamba { time_step_rank, norm_eps } => {
                 InvalidValue::check(OWNER, "time_step_rank", time_step_rank, 1..=channels)?;
+                let eps = norm_eps.unwrap_or_default();
+                InvalidValue::check(OWNER, "mixer_rms_eps", eps, 0.0..=1.0)?;
             }
         }
         // Beyond it hardly anything is left of what is normed, and of its gradient.

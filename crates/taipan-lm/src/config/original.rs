@@ -69,7 +69,13 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
 pub(super) fn write(config: &Config) -> Result<Value> {
     let epsilon = config.layer_norm_epsilon;
     let expected = "expected 1e-5, as always in the original code";
-    let Ssm::Mamba { time_step_rank } = config.ssm;
+    let Ssm::Mamba { time_step_rank, norm_eps } = config.ssm;
+    let plain = norm_eps.is_none();
+    ensure!(
+        plain,
+        OWNER,
+        "the mixers have norms, expected none: the original code has no such model"
+    );
     let fits = epsilon == NORM_EPSILON;
     ensure!(fits, OWNER, "layer_norm_epsilon is {epsilon}, {expected}");
     let (d, inner) = (config.hidden_size as f64, config.inner_size() as f64);

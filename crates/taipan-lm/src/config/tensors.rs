@@ -100,7 +100,7 @@ impl Config {
         let mut all = vec![TensorSpec::new(&norm, &[self.hidden_size], Role::Vector)];
         let mixer = format!("{layer}.{}", names.mixer);
         all.extend(match self.ssm {
-            Ssm::Mamba { time_step_rank } => self.mamba_tensors(&mixer, time_step_rank),
+            Ssm::Mamba { time_step_rank, .. } => self.mamba_tensors(&mixer, time_step_rank),
         });
         all
     }

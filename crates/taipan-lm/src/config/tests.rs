@@ -212,9 +212,9 @@ fn invalid_values_are_refused() {
         let found = error(&format!(r#"{{"model_type": "mamba", "{key}": {value}}}"#));
         assert_eq!(found, format!("config: {key} is {value}, expected {expected}"));
     }
-    let mamba2 = "config: model_type is \"mamba2\", expected \"mamba\"";
-    assert_eq!(error(r#"{"model_type": "mamba2"}"#), mamba2);
-    assert_eq!(error("{}"), mamba2.replace("\"mamba2\"", "missing"));
+    let expected = "config: model_type is \"bert\", expected one of \"mamba\", \"falcon_mamba\"";
+    assert_eq!(error(r#"{"model_type": "bert"}"#), expected);
+    assert_eq!(error("{}"), expected.replace("\"bert\"", "missing"));
     let relu = error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#);
     assert_eq!(relu, "config: hidden_act is \"relu\", expected \"silu\"");
     for epsilon in ["1e300", "-1e-5", "NaN", "-Infinity", "Infinity"] {
@@ -222,4 +222,27 @@ fn invalid_values_are_refused() {
         assert!(Config::from_json(&json).is_err(), "{epsilon}");
     }
     assert!(error("{").starts_with("config: EOF while parsing"));
+}
+
+#[test]
+fn norms_of_falcon_mamba_are_read_and_written() {
+    // Of the published model, whose `expand` is wrong.
+    let json = r#"{"model_type": "falcon_mamba", "hidden_size": 4096, "expand": 16,
+        "intermediate_size": 8192, "num_hidden_layers": 64, "vocab_size": 65024,
+        "tie_word_embeddings": false, "mixer_rms_eps": 1e-5}"#;
+    let config = Config::from_json(json).unwrap();
+    assert_eq!(config.family, Family::FalconMamba);
+    assert_eq!(config.ssm, Ssm::Mamba { time_step_rank: 256, norm_eps: Some(1e-5) });
+    assert_eq!(config.parameters(), 7_272_665_088);
+    let written = config.to_json(DType::BF16, None);
+    assert!(written.contains("\"FalconMambaForCausalLM\""), "{written}");
+    assert_eq!(Config::from_json(&written).unwrap(), config);
+    let plain = Config::from_json(r#"{"model_type": "falcon_mamba"}"#).unwrap();
+    assert_eq!(plain.ssm, Ssm::Mamba { time_step_rank: 48, norm_eps: Some(1e-6) });
+    assert_eq!(
+        plain.to_original_json().unwrap_err().to_string(),
+        "config: the mixers have norms, expected none: the original code has no such model"
+    );
+    let error = Config::from_json(r#"{"model_type": "falcon_mamba", "mixer_rms_eps": 2}"#);
+    assert_eq!(error.unwrap_err().to_string(), "config: mixer_rms_eps is 2, expected 0 to 1");
 }

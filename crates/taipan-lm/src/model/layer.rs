@@ -1,7 +1,7 @@
 //! A layer: norm and mixer, the paper's figure 3.
 
 use taipan::nn::{Init, Linear, MambaState, Module, RmsNorm, ScanObserver, Visitor};
-use taipan::{Arena, DType, Tensor, recompute};
+use taipan::{DType, Tensor, recompute};
 
 use super::mixer::Mixer;
 use super::parameter::ParameterBuilder;
@@ -61,14 +61,18 @@ impl Layer {
         Ok(Layer { names, norm: norm.expect("a mixer has a convolution"), mixer })
     }
 
-    /// The same layer with its projections in 8 bits.
-    pub(super) fn quantized(self, arena: &mut Arena) -> Result<Layer> {
-        Ok(Layer { mixer: self.mixer.quantized(arena)?, ..self })
+    /// Its projections, by their names in the layer.
+    pub(super) fn projections(&self) -> impl Iterator<Item = (String, &Linear)> {
+        let mixer = self.names.mixer;
+        let name = move |(name, linear)| (format!("{mixer}.{name}"), linear);
+        self.mixer.projections().map(name)
     }
 
-    /// Its projections.
-    pub(super) fn projections(&self) -> impl Iterator<Item = &Linear> {
-        self.mixer.projections()
+    /// [`projections`](Layer::projections), to be changed.
+    pub(super) fn projections_mut(&mut self) -> impl Iterator<Item = (String, &mut Linear)> {
+        let mixer = self.names.mixer;
+        let name = move |(name, linear)| (format!("{mixer}.{name}"), linear);
+        self.mixer.projections_mut().map(name)
     }
 
     /// The residual stream after the layer, and the layer's final state.

@@ -1,10 +1,10 @@
 //! Mixers: what a layer applies to the norm of the residual stream.
 
+use taipan::Tensor;
 use taipan::nn::{
     Init, Linear, MambaBlock, MambaOptions, MambaParameter, MambaState, Module, ScanObserver,
     Visitor,
 };
-use taipan::{Arena, Tensor};
 
 use crate::config::{Initialization, TimeStepInit};
 use crate::error::Result;
@@ -22,8 +22,9 @@ impl Mixer {
     /// The state-space mixer of a model.
     pub(super) fn ssm(config: &Config, make: Make) -> Result<Mixer> {
         match config.ssm {
-            Ssm::Mamba { time_step_rank } => {
+            Ssm::Mamba { time_step_rank, norm_eps } => {
                 let options = mamba_options(config, time_step_rank);
+                let options = MambaOptions { norm_eps, ..options };
                 Ok(Mixer::Mamba(MambaBlock::build(&options, make)?))
             }
         }
@@ -42,17 +43,17 @@ impl Mixer {
         }
     }
 
-    /// Its projections.
-    pub(super) fn projections(&self) -> impl Iterator<Item = &Linear> {
+    /// Its projections, by name.
+    pub(super) fn projections(&self) -> impl Iterator<Item = (&'static str, &Linear)> {
         match self {
             Mixer::Mamba(block) => block.projections().into_iter(),
         }
     }
 
-    /// The same mixer with its projections in 8 bits.
-    pub(super) fn quantized(self, arena: &mut Arena) -> Result<Mixer> {
+    /// [`projections`](Mixer::projections), to be changed.
+    pub(super) fn projections_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Linear)> {
         match self {
-            Mixer::Mamba(block) => Ok(Mixer::Mamba(block.quantized(arena)?)),
+            Mixer::Mamba(block) => block.projections_mut().into_iter(),
         }
     }
 }

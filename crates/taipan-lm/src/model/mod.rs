@@ -173,7 +173,7 @@ impl LanguageModel {
         Ok(LanguageModel {
             config: config.clone(),
             dtype,
-            embeddings: Embedding { weight: Matrix::Float(embeddings) },
+            embeddings: Embedding::from_tensor(embeddings),
             layers,
             norm_f: RmsNorm { weight, eps: config.layer_norm_epsilon },
             head: head.map(|weight| Linear::from_tensors(weight, None)).transpose()?,
@@ -221,25 +221,23 @@ impl LanguageModel {
     /// assert_eq!(logits.shape(), [1, 100]);
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
-    pub fn quantized(self) -> Result<LanguageModel> {
+    pub fn quantized(mut self) -> Result<LanguageModel> {
         let mut arena = Arena::new();
-        let layers = self.layers.into_iter().map(|layer| layer.quantized(&mut arena));
-        let mut model = LanguageModel {
-            layers: layers.collect::<Result<_>>()?,
-            embeddings: Embedding { weight: self.embeddings.weight.quantized(&mut arena)? },
-            head: self.head.map(|head| head.quantized(&mut arena)).transpose()?,
-            ..self
-        };
+        for layer in &mut self.layers {
+            layer.projections_mut().try_for_each(|(_, linear)| linear.quantize(&mut arena))?;
+        }
+        self.embeddings.quantize(&mut arena)?;
+        self.head.iter_mut().try_for_each(|head| head.quantize(&mut arena))?;
         // The memory of the rest is freed only with that of the matrices.
-        for (_, parameter) in model.parameters_mut() {
+        for (_, parameter) in self.parameters_mut() {
             *parameter = arena.store(parameter)?.tracked();
         }
-        Ok(model)
+        Ok(self)
     }
 
     /// Whether its matrices are in 8 bits.
     pub fn is_quantized(&self) -> bool {
-        self.embeddings.weight.int8().is_some()
+        self.embeddings.weight().int8().is_some()
     }
 
     /// The tensors that decoding a token reads. Embeddings that are not the head as well are left
@@ -260,20 +258,20 @@ impl LanguageModel {
     /// The matrices of the layers.
     fn projections(&self) -> impl Iterator<Item = &Matrix> {
         let linears = self.layers.iter().flat_map(Layer::projections);
-        linears.flat_map(|linear| linear.blocks().iter().map(|block| &block.weight))
+        linears.flat_map(|(_, linear)| linear.blocks().iter().map(|block| &block.weight))
     }
 
     /// All matrices.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let head = self.head.as_ref().map(|_| self.head_matrix());
-        self.projections().chain([&self.embeddings.weight]).chain(head)
+        self.projections().chain([self.embeddings.weight()]).chain(head)
     }
 
     /// The matrix of the head, which may be that of the embeddings.
     fn head_matrix(&self) -> &Matrix {
         match &self.head {
             Some(head) => &head.blocks()[0].weight,
-            None => &self.embeddings.weight,
+            None => self.embeddings.weight(),
         }
     }
 

@@ -1,4 +1,4 @@
-"""Golden values of whole models, from transformers' MambaForCausalLM in float64.
+"""Golden values of whole models, from transformers in float64.
 
     python3 -m pip install torch transformers
     python3 crates/taipan-lm/tests/golden/make.py
@@ -9,6 +9,7 @@ writes models as transformers saves them, and what it computes with them:
   matrices alone and a learning rate that changes;
 - options/ and others, each with options that are not the default: `values.json` has a batch, its loss, the logits
   of all tokens, the norms of gradients, and 32 tokens of greedy decoding; `gradients.safetensors` the gradients;
+- falcon/: a Falcon-Mamba, as the others;
 - original/: such a model with the names, the config.json and the pytorch_model.bin of the paper's code;
 - torch/: files of torch.save with tensors of every kind, and what must be read from them.
 """
@@ -20,7 +21,8 @@ import shutil
 
 import torch
 from safetensors.torch import save_file
-from transformers import MambaConfig, MambaForCausalLM
+from transformers import AutoModelForCausalLM, FalconMambaConfig, MambaConfig
+from transformers.models.falcon_mamba.modeling_falcon_mamba import FalconMambaRMSNorm
 from transformers.models.mamba.modeling_mamba import MambaRMSNorm
 
 HERE = pathlib.Path(__file__).parent
@@ -29,7 +31,7 @@ HERE = pathlib.Path(__file__).parent
 def model_of(config, seed):
     """A model with random weights of f32, computing in f64."""
     torch.manual_seed(seed)
-    model = MambaForCausalLM(config)
+    model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.dim() >= 2 and not name.endswith("A_log"):
@@ -46,7 +48,7 @@ def in_float64(model):
         return self.weight * x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
     torch.Tensor.float = torch.Tensor.double
-    MambaRMSNorm.forward = norm
+    MambaRMSNorm.forward = FalconMambaRMSNorm.forward = norm
     for block in model.backbone.layers:
         block.residual_in_fp32 = False
     return model.double().train()
@@ -110,9 +112,9 @@ def greedy(model, prompt, count):
     return ids[0, prompt.shape[1] :].tolist(), margin
 
 
-def values(name, seed, **config):
+def values(name, seed, config_class=MambaConfig, **config):
     """A model, and everything that is computed with it."""
-    config = MambaConfig(**config)
+    config = config_class(**config)
     model = model_of(config, seed)
     directory = HERE / name
     model.save_pretrained(directory, safe_serialization=True)
@@ -227,6 +229,18 @@ values(
     expand=2,
     intermediate_size=45,
     use_conv_bias=False,
+    tie_word_embeddings=False,
+)
+values(
+    "falcon",
+    13,
+    FalconMambaConfig,
+    vocab_size=23,
+    hidden_size=18,
+    num_hidden_layers=2,
+    state_size=6,
+    time_step_rank=3,
+    mixer_rms_eps=1e-3,
     tie_word_embeddings=False,
 )
 original()

@@ -1,9 +1,11 @@
 //! Linear layers and embeddings: what owns a stored matrix.
 
-use super::{Init, Initializer, Module, Visitor};
+use super::{Adapter, Init, Initializer, Module, Visitor};
+use crate::autograd::apply_one;
 use crate::error::{Result, ensure};
 use crate::ops::embedding::embedding;
 use crate::ops::linear::{Int8, Weight, linear};
+use crate::ops::unary::Unary;
 use crate::tensor::{Arena, Tensor};
 use crate::{Activation, concat};
 
@@ -43,13 +45,14 @@ impl Matrix {
         }
     }
 
-    /// The same matrix in 8 bits, in an arena.
-    pub fn quantized(self, arena: &mut Arena) -> Result<Matrix> {
+    /// Store it in 8 bits, in an arena.
+    pub fn quantize(&mut self, arena: &mut Arena) -> Result<()> {
         let int8 = match self {
-            Matrix::Float(tensor) => Int8::quantize(&tensor)?,
+            Matrix::Float(tensor) => &Int8::quantize(tensor)?,
             Matrix::Int8(int8) => int8,
         };
-        Ok(Matrix::Int8(int8.stored_in(arena)?))
+        *self = Matrix::Int8(int8.stored_in(arena)?);
+        Ok(())
     }
 }
 
@@ -71,7 +74,8 @@ impl Module for Matrix {
 ///
 /// The rows of `W` may be in several [blocks](RowBlock), whose results are used separately: then
 /// the parameters are `weight[x]`, `weight[z]`, `bias[x]`, …, and files store them one below the
-/// other.
+/// other. An [`Adapter`] has the parameters `lora_A.weight` and `lora_B.weight`; those who call
+/// [`forward`](Linear::forward) need not know of it.
 ///
 /// ```
 /// use taipan::nn::{Initializer, Linear};
@@ -86,6 +90,7 @@ impl Module for Matrix {
 #[derive(Clone, Debug)]
 pub struct Linear {
     blocks: Vec<RowBlock>,
+    adapter: Option<Adapter>,
 }
 
 /// Some rows of the matrix of a [`Linear`], with their part of the bias.
@@ -143,7 +148,7 @@ impl Linear {
                 ensure!(OP, found == &shape[..1], "bias is {found:?}, expected {:?}", &shape[..1]);
             }
         }
-        Ok(Linear { blocks })
+        Ok(Linear { blocks, adapter: None })
     }
 
     /// `x`, `[…, m, k]`, to `[…, m, n]`.
@@ -153,28 +158,74 @@ impl Linear {
 
     /// [`forward`](Linear::forward), and an activation in the same pass.
     pub fn activated(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        let block =
-            |block: &RowBlock| linear(x, block.weight.weight(), block.bias.as_ref(), activation);
         match &self.blocks[..] {
-            [one] => block(one),
-            several => {
-                let results = several.iter().map(block).collect::<Result<Vec<_>>>()?;
-                concat(&results.iter().collect::<Vec<_>>(), x.rank().saturating_sub(1))
+            [RowBlock { weight, bias, .. }] if self.adapter.is_none() => {
+                linear(x, weight.weight(), bias.as_ref(), activation)
+            }
+            _ => {
+                let results = self.forward_blocks(x)?;
+                let y = match &results[..] {
+                    [y] => y.clone(),
+                    _ => concat(&results.iter().collect::<Vec<_>>(), x.rank().saturating_sub(1))?,
+                };
+                match activation {
+                    Activation::None => Ok(y),
+                    _ => apply_one(Unary(activation.into()), &[&y]),
+                }
             }
         }
     }
 
-    /// The result of the block of rows with this index, `[…, m, n]`.
-    pub fn forward_block(&self, index: usize, x: &Tensor) -> Result<Tensor> {
-        let count = self.blocks.len();
-        ensure!(OP, index < count, "block {index} of rows, expected less than {count}");
-        let RowBlock { weight, bias, .. } = &self.blocks[index];
-        linear(x, weight.weight(), bias.as_ref(), Activation::None)
+    /// The results of the blocks of rows, `[…, m, n]` each.
+    pub fn forward_blocks(&self, x: &Tensor) -> Result<Vec<Tensor>> {
+        let adapter = self.adapter.as_ref();
+        let hidden = adapter.map(|adapter| adapter.hidden(x)).transpose()?;
+        let block = |(i, RowBlock { weight, bias, .. }): (usize, &RowBlock)| {
+            let y = linear(x, weight.weight(), bias.as_ref(), Activation::None)?;
+            match adapter.zip(hidden.as_ref()) {
+                Some((adapter, hidden)) => adapter.add(i, &y, hidden),
+                None => Ok(y),
+            }
+        };
+        self.blocks.iter().enumerate().map(block).collect()
     }
 
     /// The product of the first block alone, for a caller who adds the bias elsewhere.
     pub(crate) fn product(&self, x: &Tensor) -> Result<Tensor> {
+        ensure!(OP, self.adapter.is_none(), "an adapter, expected none: it would have no effect");
         linear(x, self.weight(), None, Activation::None)
+    }
+
+    /// What changes it, if there is such a thing.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    /// What changes it, to be changed.
+    pub fn adapter_mut(&mut self) -> Option<&mut Adapter> {
+        self.adapter.as_mut()
+    }
+
+    /// The same layer, changed by an adapter, or by none.
+    pub fn with_adapter(self, adapter: impl Into<Option<Adapter>>) -> Result<Linear> {
+        let adapter = adapter.into();
+        if let Some(adapter) = &adapter {
+            let shapes = self.blocks.iter().map(|block| block.weight.shape());
+            let rows: Vec<usize> = shapes.map(|shape| shape[0]).collect();
+            adapter.check(self.blocks[0].weight.shape()[1], &rows)?;
+        }
+        Ok(Linear { adapter, ..self })
+    }
+
+    /// The same layer with the change of its adapter in the matrix, `W + s·B·A`.
+    pub fn merged(self) -> Result<Linear> {
+        let Linear { mut blocks, adapter } = self;
+        for (i, block) in blocks.iter_mut().enumerate() {
+            if let (Some(adapter), Matrix::Float(weight)) = (&adapter, &mut block.weight) {
+                *weight = adapter.merged(i, weight)?;
+            }
+        }
+        Ok(Linear { blocks, adapter: None })
     }
 
     /// Its blocks of rows: one, unless it was made of several.
@@ -192,11 +243,9 @@ impl Linear {
         self.blocks[0].bias.as_ref()
     }
 
-    /// The same layer with its matrix in 8 bits, in an arena: it cannot be trained.
-    pub fn quantized(self, arena: &mut Arena) -> Result<Linear> {
-        let quantized =
-            |block: RowBlock| Ok(RowBlock { weight: block.weight.quantized(arena)?, ..block });
-        Ok(Linear { blocks: self.blocks.into_iter().map(quantized).collect::<Result<_>>()? })
+    /// Store its matrix in 8 bits, in an arena: then it cannot be trained.
+    pub fn quantize(&mut self, arena: &mut Arena) -> Result<()> {
+        self.blocks.iter_mut().try_for_each(|block| block.weight.quantize(arena))
     }
 }
 
@@ -213,16 +262,29 @@ impl Module for Linear {
         for RowBlock { label, bias, .. } in &self.blocks {
             visitor.field(&block_name("bias", label), bias);
         }
+        if let Some(adapter) = &self.adapter {
+            visitor.field("lora_A.weight", &adapter.a);
+            for (RowBlock { label, .. }, b) in self.blocks.iter().zip(&adapter.b) {
+                visitor.field(&block_name("lora_B.weight", label), b);
+            }
+        }
     }
 
     fn visit_mut<'a>(&'a mut self, visitor: &mut Visitor<'_, &'a mut Tensor>) {
-        let mut biases = Vec::with_capacity(self.blocks.len());
+        let labels: Vec<&str> = self.blocks.iter().map(|block| block.label).collect();
+        let mut biases = Vec::with_capacity(labels.len());
         for RowBlock { label, weight, bias } in &mut self.blocks {
             visitor.field(&block_name("weight", label), weight);
             biases.push((label, bias));
         }
         for (label, bias) in biases {
             visitor.field(&block_name("bias", label), bias);
+        }
+        if let Some(adapter) = &mut self.adapter {
+            visitor.field("lora_A.weight", &mut adapter.a);
+            for (label, b) in labels.into_iter().zip(&mut adapter.b) {
+                visitor.field(&block_name("lora_B.weight", label), b);
+            }
         }
     }
 }
@@ -241,23 +303,86 @@ impl Module for Linear {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    /// `[v, d]`.
-    pub weight: Matrix,
+    weight: Matrix, // [v, d]
+    adapter: Option<Adapter>,
 }
-
-crate::module!(Embedding { weight });
 
 impl Embedding {
     /// `rows` vectors of `size` values, with PyTorch's initial values: normal, of deviation 1.
     pub fn new(rows: usize, size: usize, init: &mut Initializer) -> Result<Embedding> {
-        Ok(Embedding { weight: Matrix::Float(init.parameter(&[rows, size], Init::Normal(1.0))?) })
+        Ok(Embedding::from_tensor(init.parameter(&[rows, size], Init::Normal(1.0))?))
+    }
+
+    /// The vectors of a table, `[v, d]`.
+    pub fn from_tensor(table: Tensor) -> Embedding {
+        Embedding { weight: Matrix::Float(table), adapter: None }
     }
 
     /// `ids`, of type u32 and any shape, to `[…, d]`.
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
-        match &self.weight {
-            Matrix::Float(table) => embedding(table, ids),
-            Matrix::Int8(int8) => int8.rows(ids),
+        let rows = match &self.weight {
+            Matrix::Float(table) => embedding(table, ids)?,
+            Matrix::Int8(int8) => int8.rows(ids)?,
+        };
+        match &self.adapter {
+            Some(adapter) => {
+                let hidden = embedding(&adapter.a, ids)?.scale(adapter.scale)?;
+                adapter.add(0, &rows, &hidden)
+            }
+            None => Ok(rows),
+        }
+    }
+
+    /// The table, `[v, d]`.
+    pub fn weight(&self) -> &Matrix {
+        &self.weight
+    }
+
+    /// What changes it, if there is such a thing.
+    pub fn adapter(&self) -> Option<&Adapter> {
+        self.adapter.as_ref()
+    }
+
+    /// The same table, changed by an adapter, or by none: row `i` is `E[i] + s·B·A[:, i]`. There is
+    /// no dropout.
+    pub fn with_adapter(self, adapter: impl Into<Option<Adapter>>) -> Result<Embedding> {
+        let adapter = adapter.into();
+        if let Some(adapter) = &adapter {
+            let shape = self.weight.shape();
+            adapter.check_rows(shape[0], shape[1])?;
+        }
+        Ok(Embedding { adapter, ..self })
+    }
+
+    /// The same table with the change of its adapter in it, `E + s·(B·A)ᵀ`.
+    pub fn merged(self) -> Result<Embedding> {
+        let weight = match (&self.adapter, self.weight) {
+            (Some(adapter), Matrix::Float(table)) => Matrix::Float(adapter.merged_rows(&table)?),
+            (_, weight) => weight,
+        };
+        Ok(Embedding { weight, adapter: None })
+    }
+
+    /// Store the table in 8 bits, in an arena: then it cannot be trained.
+    pub fn quantize(&mut self, arena: &mut Arena) -> Result<()> {
+        self.weight.quantize(arena)
+    }
+}
+
+impl Module for Embedding {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'_, &'a Tensor>) {
+        visitor.field("weight", &self.weight);
+        if let Some(Adapter { a, b, .. }) = &self.adapter {
+            visitor.field("lora_embedding_A", a);
+            b.iter().for_each(|b| visitor.field("lora_embedding_B", b));
+        }
+    }
+
+    fn visit_mut<'a>(&'a mut self, visitor: &mut Visitor<'_, &'a mut Tensor>) {
+        visitor.field("weight", &mut self.weight);
+        if let Some(Adapter { a, b, .. }) = &mut self.adapter {
+            visitor.field("lora_embedding_A", a);
+            b.iter_mut().for_each(|b| visitor.field("lora_embedding_B", b));
         }
     }
 }

@@ -6,8 +6,9 @@ use super::{Init, Initializer, Linear, Matrix, RowBlock};
 use crate::Activation;
 use crate::error::{Error, Result};
 use crate::ops::conv1d::{CausalConv1d, causal_conv1d};
+use crate::ops::rms_norm::rms_norm;
 use crate::ops::scan::{Scan, selective_scan};
-use crate::tensor::{Arena, Tensor};
+use crate::tensor::Tensor;
 
 /// A Mamba block: a selective state-space model between two projections, gated.
 ///
@@ -16,6 +17,8 @@ use crate::tensor::{Arena, Tensor};
 ///     x → convolution, silu → x_proj → dt, B, C;  dt → dt_proj → delta
 ///     selective scan of x, gated by z → out_proj
 /// ```
+///
+/// Falcon-Mamba's block norms dt, B and C, without weights: see [`MambaOptions::norm_eps`].
 ///
 /// Its parameters have the names of published models: `in_proj.weight[x]`, `conv1d.weight`,
 /// `A_log`, `D`, … A layer is `x + block(norm(x))`.
@@ -41,6 +44,7 @@ pub struct MambaBlock {
     d: Tensor,                 // [inner]
     out_proj: Linear,          // [d, inner]
     sizes: [usize; 3],         // r, n, n: how the result of x_proj is split
+    norm_eps: Option<f64>,
 }
 
 crate::module!(MambaBlock {
@@ -52,7 +56,7 @@ crate::module!(MambaBlock {
     a_log as "A_log",
     d as "D",
     out_proj;
-    sizes
+    sizes, norm_eps
 });
 
 /// The sizes of a [`MambaBlock`], and its initialisation.
@@ -72,6 +76,8 @@ pub struct MambaOptions {
     pub use_bias: bool,
     /// Whether the convolution has a bias; yes.
     pub use_conv_bias: bool,
+    /// Divide dt, B and C by the root of their mean square plus this; no.
+    pub norm_eps: Option<f64>,
     /// The initialisation of `dt_proj.weight`; uniform between ±1/√r.
     pub dt_init: Init,
     /// The initialisation of Δ's bias; step sizes from 0.001 to 0.1.
@@ -93,6 +99,7 @@ impl MambaOptions {
             dt_rank,
             use_bias: false,
             use_conv_bias: true,
+            norm_eps: None,
             dt_init: Init::fan_in(dt_rank),
             step_init: Init::StepBias { min: 1e-3, max: 0.1, floor: 1e-4 },
             out_init: Init::fan_in(d_inner),
@@ -190,6 +197,7 @@ impl MambaBlock {
                 out_bias,
             )?,
             sizes: [r, n, n],
+            norm_eps: options.norm_eps,
         })
     }
 
@@ -210,7 +218,7 @@ impl MambaBlock {
         initial: Option<&MambaState>,
         observe: ScanObserver,
     ) -> Result<(Tensor, MambaState)> {
-        let (u, z) = (self.in_proj.forward_block(0, x)?, self.in_proj.forward_block(1, x)?);
+        let [u, z] = self.in_proj.forward_blocks(x)?.try_into().expect("two blocks of rows");
         let (u, conv_state) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_ref(),
             conv_state: initial.map(|initial| &initial.conv_state),
@@ -218,7 +226,12 @@ impl MambaBlock {
             activation: Activation::Silu,
             ..CausalConv1d::new(&u, &self.conv)
         })?; // [b, l, inner]
-        let selected = self.x_proj.forward(&u)?.split(2, &self.sizes)?; // of [b, l, r + 2n]
+        let mut selected = self.x_proj.forward(&u)?.split(2, &self.sizes)?; // of [b, l, r + 2n]
+        if let Some(eps) = self.norm_eps {
+            selected
+                .iter_mut()
+                .try_for_each(|part| Ok::<_, Error>(*part = unit_norm(part, eps)?))?;
+        }
         let [dt, b, c] = &selected[..] else { unreachable!("as many parts as sizes") };
         let delta = self.dt_proj.product(dt)?; // [b, l, inner]
         let scan = Scan {
@@ -234,19 +247,21 @@ impl MambaBlock {
         Ok((y, MambaState { conv_state, ssm_state }))
     }
 
-    /// Its projections, in the order of its parameters.
-    pub fn projections(&self) -> [&Linear; 4] {
-        [&self.in_proj, &self.x_proj, &self.dt_proj, &self.out_proj]
+    /// Its projections, by name, in the order of its parameters.
+    pub fn projections(&self) -> [(&'static str, &Linear); 4] {
+        let MambaBlock { in_proj, x_proj, dt_proj, out_proj, .. } = self;
+        [("in_proj", in_proj), ("x_proj", x_proj), ("dt_proj", dt_proj), ("out_proj", out_proj)]
     }
 
-    /// The same block with its projections in 8 bits, in an arena: it cannot be trained.
-    pub fn quantized(self, arena: &mut Arena) -> Result<MambaBlock> {
-        Ok(MambaBlock {
-            in_proj: self.in_proj.quantized(arena)?,
-            x_proj: self.x_proj.quantized(arena)?,
-            dt_proj: self.dt_proj.quantized(arena)?,
-            out_proj: self.out_proj.quantized(arena)?,
-            ..self
-        })
+    /// [`projections`](MambaBlock::projections), to be changed.
+    pub fn projections_mut(&mut self) -> [(&'static str, &mut Linear); 4] {
+        let MambaBlock { in_proj, x_proj, dt_proj, out_proj, .. } = self;
+        [("in_proj", in_proj), ("x_proj", x_proj), ("dt_proj", dt_proj), ("out_proj", out_proj)]
     }
+}
+
+/// `x/√(mean(x²) + eps)` over the last dimension.
+fn unit_norm(x: &Tensor, eps: f64) -> Result<Tensor> {
+    let n = x.shape().last().copied().unwrap_or(1);
+    rms_norm(x, &Tensor::ones(&[n], x.dtype(), x.device())?, eps)
 }

@@ -29,6 +29,7 @@
 //! # Ok::<(), taipan::Error>(())
 //! ```
 
+mod adapter;
 mod dropout;
 mod init;
 mod linear;
@@ -36,6 +37,7 @@ mod mamba;
 mod module;
 mod norm;
 
+pub use self::adapter::Adapter;
 pub use self::dropout::Dropout;
 pub use self::init::{Init, Initializer};
 pub use self::linear::{Embedding, Linear, Matrix, RowBlock};
