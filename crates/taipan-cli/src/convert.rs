@@ -1,4 +1,4 @@
-//! `taipan convert`: a model in another layout, dtype or number of files.
+//! `taipan convert`: a model in another layout, dtype or number of files, or with its adapter merged.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use taipan_lm::{Conversion, Layout, ModelFiles};
 
 use crate::machine::Dtype;
-use crate::{Failure, bytes, hub};
+use crate::model::find_adapted;
+use crate::{Failure, bytes, hub, usage};
 
 /// `taipan convert MODEL OUT`
 #[derive(clap::Args)]
@@ -25,6 +26,12 @@ pub struct Flags {
     /// Maximum size of a file, for example 2GB or 500MiB [default: one file]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     max_shard_size: Option<u64>,
+    /// Merge a LoRA adapter into the model: that of --adapter, or the one that MODEL is
+    #[arg(long)]
+    merge: bool,
+    /// The adapter to merge: a directory with adapter_config.json, as PEFT writes it
+    #[arg(long, value_name = "DIR", requires = "merge")]
+    adapter: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -42,8 +49,16 @@ pub fn convert(flags: &Flags) -> Result<(), Failure> {
         LayoutName::Original => Layout::Original,
     };
     let dtype = flags.dtype.map(Into::into);
-    let conversion = Conversion { layout, dtype, max_shard_size: flags.max_shard_size };
-    ModelFiles::open(hub::locate(&flags.model)?)?.convert(&flags.out, &conversion)?;
+    let (path, adapter) = match flags.merge {
+        true => find_adapted(&flags.model, flags.adapter.as_deref())?,
+        false => (hub::locate(&flags.model)?, None),
+    };
+    if flags.merge && adapter.is_none() {
+        return usage("--merge needs --adapter, or the directory of an adapter as MODEL");
+    }
+    let (max_shard_size, merge) = (flags.max_shard_size, adapter.as_ref());
+    let conversion = Conversion { layout, dtype, max_shard_size, merge };
+    ModelFiles::open(path)?.convert(&flags.out, &conversion)?;
     let written = ModelFiles::open(&flags.out)?;
     let mut size = 0;
     for path in written.weight_files() {

@@ -6,8 +6,8 @@ use serde_json::Value;
 use taipan::DType;
 use taipan_lm::data::Dataset;
 use taipan_lm::{
-    CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, Ssm, TensorSpec, Tokenizer,
-    checkpoints, verify_checkpoint,
+    AdapterFiles, CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, Ssm, TensorSpec,
+    Tokenizer, checkpoints, verify_checkpoint,
 };
 
 use crate::train::DATA;
@@ -21,7 +21,9 @@ pub fn info(path: &Path) -> Result<(), Failure> {
     let found = if is_directory { checkpoints(path)? } else { Vec::new() };
     let mut report = Report::default();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_adapter = AdapterFiles::exists(path) && !path.join("config.json").exists();
     let shown = match name.ends_with(".json") && !name.ends_with(".index.json") {
+        _ if is_adapter => report.adapter(path),
         true => report.config(path),
         false => report.model(path),
     };
@@ -97,6 +99,26 @@ impl Report {
                 self.damaged.push(format!("{}: {why}", tokenizer.display()));
             }
         }
+        Ok(())
+    }
+
+    /// An adapter, in one line for each kind of module.
+    fn adapter(&mut self, path: &Path) -> taipan_lm::Result<()> {
+        let files = AdapterFiles::open(path)?;
+        let base = files.base().unwrap_or("a model without a name");
+        self.text += &format!("LoRA, {} parameters, for {base}\n\n", files.parameters());
+        let mut rows: Vec<(String, usize, usize)> = Vec::new();
+        for (module, rank) in files.modules() {
+            let name = any_layer(module);
+            match rows.iter_mut().find(|row| row.0 == name && row.1 == rank) {
+                Some((.., count)) => *count += 1,
+                None => rows.push((name, rank, 1)),
+            }
+        }
+        for (name, rank, count) in rows {
+            self.text += &format!("{name}  {count} × rank {rank}\n");
+        }
+        self.text.push('\n');
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use taipan_lm::{LanguageModel, ModelFiles, Tokenizer, best_checkpoint, checkpoints};
+use taipan_lm::{AdapterFiles, LanguageModel, ModelFiles, Tokenizer, best_checkpoint, checkpoints};
 
 use crate::machine::{self, Dtype, Quantize};
 use crate::{Failure, hub};
@@ -20,6 +20,9 @@ pub struct FloatModelFlags {
     /// Dtype of the weights [default: the stored one]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Dtype>,
+    /// A LoRA adapter for the model: a directory with adapter_config.json, as PEFT writes it
+    #[arg(long, value_name = "DIR")]
+    adapter: Option<PathBuf>,
 }
 
 /// The same, for commands that need no gradient.
@@ -57,12 +60,15 @@ impl FloatModelFlags {
     }
 
     fn load_on(&self, device: &str) -> Result<Model, Failure> {
-        let path = find(&self.model)?;
+        let (path, adapter) = find_adapted(&self.model, self.adapter.as_deref())?;
         let device = machine::device(device, self.dtype)?;
         let files = ModelFiles::open(&path)?;
         let dtype = self.dtype.map_or(files.dtype(), Into::into);
         machine::check(&device, dtype)?;
-        let lm = files.load(dtype, &device)?;
+        let lm = match adapter {
+            Some(adapter) => files.load_adapted(&adapter, dtype, &device)?,
+            None => files.load(dtype, &device)?,
+        };
         let file = path.join("tokenizer.json");
         let tokenizer = file.exists().then(|| Tokenizer::from_file(file)).transpose()?;
         Ok(Model { lm, path, tokenizer })
@@ -87,7 +93,8 @@ impl Model {
 pub fn find(path: &Path) -> Result<PathBuf, Failure> {
     let path = hub::locate(path)?;
     let path = path.as_path();
-    if !path.is_dir() || path.join("config.json").exists() {
+    let is_model = path.join("config.json").exists() || AdapterFiles::exists(path);
+    if !path.is_dir() || is_model {
         return Ok(path.to_owned());
     }
     let best = best_checkpoint(path)?.map(|(best, _)| best);
@@ -95,4 +102,29 @@ pub fn find(path: &Path) -> Result<PathBuf, Failure> {
     let found = if best.is_some() { best } else { newest()? };
     let expected = "no config.json and no checkpoint in it, expected a model or a run";
     found.ok_or_else(|| format!("{}: {expected}", path.display()).into())
+}
+
+/// The model that a path leads to, and its adapter: the one that is given, or that of the path, if
+/// it is the directory of an adapter, whose model is the one that it names.
+pub fn find_adapted(
+    path: &Path,
+    adapter: Option<&Path>,
+) -> Result<(PathBuf, Option<AdapterFiles>), Failure> {
+    let path = find(path)?;
+    if path.join("config.json").exists() || !AdapterFiles::exists(&path) {
+        let adapter = adapter.map(find).transpose()?;
+        return Ok((path, adapter.map(AdapterFiles::open).transpose()?));
+    }
+    let shown = path.display();
+    if adapter.is_some() {
+        return Err(format!("{shown} is an adapter, expected a model for --adapter").into());
+    }
+    let files = AdapterFiles::open(&path)?;
+    let base = files.base().filter(|base| !base.is_empty());
+    let unknown = "base_model_name_or_path is missing; give the model, and --adapter";
+    let base = base.ok_or_else(|| format!("{shown}: {unknown}"))?;
+    let base = find(Path::new(base)).map_err(|error| {
+        format!("{shown} changes the model {base}, which was not found: {error}")
+    })?;
+    Ok((base, Some(files)))
 }

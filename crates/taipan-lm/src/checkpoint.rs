@@ -1,7 +1,7 @@
 //! The checkpoints of a run: `checkpoint-<step>/` in its directory.
 //!
-//! A checkpoint is a model in Hugging Face's layout (see [`crate::LanguageModel::save_pretrained`]), and
-//! beside it
+//! A checkpoint is a model in Hugging Face's layout (see [`crate::LanguageModel::save_pretrained`]),
+//! or its adapters in PEFT's, and beside it
 //!
 //! ```text
 //! trainer.json            recipe, step, fingerprint of the data, evaluation, checksums of files
@@ -22,8 +22,7 @@ use crate::atomic::{Temporary, remove_directory, remove_unfinished, write_file};
 use crate::checksum::{CHANGED, Checksum, verify_files};
 use crate::error::ensure;
 use crate::filesystem as fs;
-use crate::pretrained::{Contents, MODEL_FILES, contents};
-use crate::safetensors::Stored;
+use crate::pretrained::{Contents, all_contents, is_model_file};
 use crate::{Error, LanguageModel, Recipe, Result, Tokenizer};
 
 pub(crate) const OPTIMIZER: &str = "trainer.safetensors";
@@ -55,6 +54,9 @@ pub(crate) struct TrainerJson {
     /// At this step, if there was one.
     pub(crate) evaluation: Option<Evaluation>,
     pub(crate) recipe: Recipe,
+    /// The fingerprint of the frozen model, if adapters are trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<String>,
     /// Data of the program that trains.
     pub(crate) notes: Map<String, Value>,
     /// The checksums of all other files.
@@ -118,16 +120,11 @@ impl TrainerJson {
         path: &Path,
         model: &LanguageModel,
         tokenizer: &Tokenizer,
-        optimizer: &[(String, Tensor)],
+        optimizer: Vec<(String, Tensor)>,
     ) -> Result<()> {
         let new = Temporary::directory(path)?;
-        let state = optimizer.iter().map(|(name, tensor)| Stored {
-            name: name.clone(),
-            shape: tensor.shape().to_vec(),
-            tensors: vec![tensor],
-        });
-        let state = (OPTIMIZER, Contents::Tensors(state.collect()));
-        for (name, contents) in contents(model, tokenizer)?.chain([state]) {
+        let files = all_contents(model, tokenizer, self.recipe.lora.as_ref())?;
+        for (name, contents) in files.into_iter().chain([(OPTIMIZER, Contents::Owned(optimizer))]) {
             let mut out = new.create(name)?;
             contents.write(|bytes| out.write(bytes)).await?;
             self.files.insert(name.into(), out.sync()?);
@@ -225,7 +222,7 @@ pub fn checkpoint_step(name: &str) -> Option<u64> {
 
 /// Whether a file of this name belongs to a checkpoint.
 pub fn is_checkpoint_file(name: &str) -> bool {
-    MODEL_FILES.contains(&name) || [TRAINER_JSON, OPTIMIZER].contains(&name)
+    is_model_file(name) || [TRAINER_JSON, OPTIMIZER].contains(&name)
 }
 
 /// Remove all checkpoints but the last `keep` and the best. Those that cannot be read stay, since
@@ -254,7 +251,7 @@ pub(crate) fn prune(run: &Path, keep: usize) -> Result<Vec<Error>> {
 
 /// Remove the temporary files that a killed run left.
 pub(crate) fn remove_temporary(run: &Path) -> Result<()> {
-    remove_unfinished(run, |name| name.starts_with(PREFIX) || MODEL_FILES.contains(&name))?;
+    remove_unfinished(run, |name| name.starts_with(PREFIX) || is_model_file(name))?;
     let checkpoints = checkpoints(run)?;
     checkpoints
         .iter()

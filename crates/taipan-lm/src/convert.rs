@@ -6,16 +6,16 @@ use std::path::Path;
 
 use half::f16;
 use serde_json::{Map, json};
-use taipan::DType;
 use taipan::safetensors::{header_bytes, pytorch_metadata};
+use taipan::{DType, Tensor};
 
 use crate::atomic::{Output, Temporary};
 use crate::config::HEAD;
 use crate::error::ensure;
 use crate::model_files::CONFIG;
 use crate::pretrained::TOKENIZER;
-use crate::safetensors::{View, write_values};
-use crate::{Config, Error, Layout, ModelFiles, Result, TensorSpec, Tokenizer};
+use crate::safetensors::write_values;
+use crate::{AdapterFiles, Config, Error, Layout, ModelFiles, Result, TensorSpec, Tokenizer};
 
 /// What belongs to a tokenizer, or to generation, and is copied as it is.
 const COPIED: [&str; 9] = [
@@ -31,8 +31,8 @@ const COPIED: [&str; 9] = [
 ];
 
 /// How [`ModelFiles::convert`] writes a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conversion {
+#[derive(Clone, Copy, Default)]
+pub struct Conversion<'a> {
     /// Whose names and `config.json` it has.
     pub layout: Layout,
     /// The dtype of the model, in which `A_log`, `D` and the bias of Δ are f32 if it is a half:
@@ -40,6 +40,9 @@ pub struct Conversion {
     pub dtype: Option<DType>,
     /// The most bytes of tensors in a file, unless a single one has more. None for one file.
     pub max_shard_size: Option<u64>,
+    /// An adapter, whose changes are added to the matrices: `W + s·B·A`, rounded once. If it changes
+    /// the embedding of a tied model, the head becomes a tensor of its own, without that change.
+    pub merge: Option<&'a AdapterFiles>,
 }
 
 /// A tensor to write.
@@ -51,7 +54,19 @@ struct Target {
     shape: Vec<usize>,
 }
 
+impl Conversion<'_> {
+    /// Whether the head of a tied model becomes a tensor of its own.
+    fn unties(&self, config: &Config) -> bool {
+        self.merge.is_some_and(|adapter| adapter.unties(config))
+    }
+}
+
 impl Target {
+    /// The tensor of the model that it becomes: a head of its own is not the embedding.
+    fn name_in_model(&self) -> &str {
+        if self.name == HEAD { HEAD } else { &self.source }
+    }
+
     fn bytes(&self) -> u64 {
         self.shape.iter().product::<usize>() as u64 * self.dtype.size() as u64
     }
@@ -65,6 +80,9 @@ impl ModelFiles {
     /// In the original layout a tied head is stored too, since that code expects it.
     pub fn convert(&self, out: impl AsRef<Path>, conversion: &Conversion) -> Result<()> {
         let out = out.as_ref();
+        if let Some(adapter) = conversion.merge {
+            adapter.check_model(self)?;
+        }
         let config = self.config_for(conversion)?;
         match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
             Ok(is_empty) => {
@@ -84,7 +102,7 @@ impl ModelFiles {
         let mut weight_map = Map::new();
         for (i, range) in shards.iter().enumerate() {
             let (name, targets) = (shard_name(i, shards.len()), &targets[range.clone()]);
-            new.file(&name, |out| self.write_shard(targets, out))?;
+            new.file(&name, |out| self.write_shard(targets, conversion.merge, out))?;
             weight_map
                 .extend(targets.iter().map(|target| (target.name.clone(), name.clone().into())));
         }
@@ -110,14 +128,17 @@ impl ModelFiles {
         if let Some(dtype) = conversion.dtype {
             ensure!(dtype.is_float(), "convert", "the dtype is {dtype}, expected a float");
         }
+        let unties = conversion.unties(self.config());
+        let tie_word_embeddings = self.config().tie_word_embeddings && !unties;
+        let config = Config { tie_word_embeddings, ..self.config().clone() };
         if conversion.layout == Layout::Original {
-            return self.config().to_original_json();
+            return config.to_original_json();
         }
         let dtype = conversion.dtype.unwrap_or(self.dtype());
         let tokenizer = self.directory().join(TOKENIZER);
         let tokenizer = tokenizer.exists().then(|| Tokenizer::from_file(tokenizer)).transpose()?;
         let eos_token_id = tokenizer.and_then(|tokenizer| tokenizer.eos_token_id());
-        let mut json = self.config().to_json_value(dtype, eos_token_id);
+        let mut json = config.to_json_value(dtype, eos_token_id);
         // Which tokens begin and end a text the file knows best.
         for (key, value) in Config::token_ids(&self.config_json) {
             json[key] = value;
@@ -135,7 +156,8 @@ impl ModelFiles {
             shape,
         };
         let mut targets: Vec<Target> = self.tensors().into_iter().map(target).collect();
-        if layout == Layout::Original && self.config().tie_word_embeddings {
+        let stores_head = layout == Layout::Original || conversion.unties(self.config());
+        if stores_head && self.config().tie_word_embeddings {
             let Target { dtype, ref shape, .. } = targets[0];
             let shape = shape.clone();
             let source = self.config().embeddings();
@@ -144,14 +166,24 @@ impl ModelFiles {
         targets
     }
 
-    fn write_shard(&self, targets: &[Target], out: &mut Output) -> Result<()> {
+    fn write_shard(
+        &self,
+        targets: &[Target],
+        merge: Option<&AdapterFiles>,
+        out: &mut Output,
+    ) -> Result<()> {
         let described = targets.iter().map(|target| (&*target.name, target.dtype, &*target.shape));
         out.write(&header_bytes(&pytorch_metadata(), described))?;
         for target in targets {
             let view = self.view(&target.source)?;
-            match view.dtype == target.dtype {
-                true => out.write(&view.bytes)?,
-                false => write_cast(&view, target, out)?,
+            let merged = match merge {
+                Some(adapter) => adapter.merged(target.name_in_model(), &view.tensor()?)?,
+                None => None,
+            };
+            match merged {
+                Some(merged) => write_cast(&merged, target, out)?,
+                None if view.dtype == target.dtype => out.write(&view.bytes)?,
+                None => write_cast(&view.tensor()?, target, out)?,
             }
             self.release(&view);
         }
@@ -160,8 +192,8 @@ impl ModelFiles {
 }
 
 /// Write a tensor in another dtype. A value beyond the range of f16 is an error, not infinite.
-fn write_cast(view: &View, target: &Target, out: &mut Output) -> Result<()> {
-    let tensor = view.tensor()?.cast(target.dtype)?;
+fn write_cast(tensor: &Tensor, target: &Target, out: &mut Output) -> Result<()> {
+    let tensor = tensor.cast(target.dtype)?;
     if target.dtype == DType::F16 {
         let values = tensor.read_blocking::<f16>()?;
         let is_finite = values.iter().all(|value| value.is_finite());

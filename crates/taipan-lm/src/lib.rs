@@ -7,6 +7,7 @@
 //!   [`Snapshot`]: what a model remembers, also in files; `PromptCache`: of prompts. [`Scorer`],
 //!   [`WindowScorer`]: how well it predicts text.
 //! - [`Inspection`]: what a model makes of a text: step sizes, memory, states, hidden attention.
+//! - [`Lora`], [`AdapterFiles`]: small changes of a frozen model, in PEFT's files.
 //! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
 //!   order that follows from a seed.
 //! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `LanguageModel::from_pretrained` and
@@ -31,6 +32,7 @@ pub mod filesystem;
 mod free_memory;
 mod generate;
 mod inspect;
+mod lora;
 mod memory;
 // Natively it is compared with the machine's file system.
 #[cfg(any(test, target_family = "wasm"))]
@@ -64,11 +66,12 @@ pub use generate::{
     Completion, CompletionOptions, FinishReason, Generation, LogProbs, Sampler, Snapshot, TextUntil,
 };
 pub use inspect::{Attention, HALF_LIFE_EDGES, Inspection, LayerInspection};
+pub use lora::{AdapterFiles, Lora};
 pub use memory::Memory;
 pub use model::{Activations, LanguageModel, Parameter, Role, State};
 pub use model_files::ModelFiles;
 pub use preset::Preset;
-pub use pretrained::MODEL_FILES;
+pub use pretrained::is_model_file;
 pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 pub use train::{SaveReport, StepReport, Trainer};

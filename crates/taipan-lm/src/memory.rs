@@ -28,7 +28,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// That of training such a model, with nothing frozen.
+    /// That of training such a model: what the recipe freezes has no gradients and no moments.
     pub fn of_training(config: &Config, dtype: DType, recipe: &Recipe) -> Memory {
         // In f64, since a product of nonsensical sizes must be large, not wrong.
         let size = |dtype: DType| dtype.size() as f64;
@@ -37,17 +37,26 @@ impl Memory {
         let [d, layers] = [config.hidden_size, config.num_hidden_layers].map(|size| size as f64);
         let recurrence = config.parameters_of(Role::Recurrence) as f64;
         let others = config.parameters() as f64 - recurrence;
-        let stored = others * small + recurrence * wide;
+        let adapters = recipe.lora.as_ref().map_or(0, |lora| lora.parameters(config)) as f64;
+        let stored = others * small + (recurrence + adapters) * wide;
+        // What is trained, in the model's type and in f32.
+        let [others, recurrence] = match &recipe.lora {
+            Some(_) => [0.0, adapters],
+            None => recipe
+                .trained(config)
+                .map_or([others, recurrence], |trained| trained.map(|count| count as f64)),
+        };
+        let gradients = others * small + recurrence * wide;
         let moments = 2.0 * wide * (others + recurrence);
         let masters = if small < wide { wide * others } else { 0.0 };
         let sums = if recipe.grad_accum > 1 { wide * (others + recurrence) } else { 0.0 };
 
         let stream = if config.residual_in_fp32 { wide } else { small } * d;
-        let (mixer, gradients) = mixer(config, [small, wide], recipe.block_size);
+        let (mixer, mixer_gradients) = mixer(config, [small, wide], recipe.block_size);
         // Per token: the residual stream; its norm; what the mixer saves.
         let layer = stream + small * d + mixer;
         // The gradients of what a layer computes, and the two ends of the model.
-        let work = gradients + 4.0 * wide * d;
+        let work = mixer_gradients + 4.0 * wide * d;
         let saved = match recipe.activations {
             Activations::Saved => layers * layer,
             Activations::Recomputed => layers * (stream + small * d) + layer,
@@ -55,14 +64,15 @@ impl Memory {
         // In the end, when no activations are left, the gradients of the two uses of a tied table
         // and their sum.
         let table = config.vocab_size as f64 * d * small;
-        let uses = if config.tie_word_embeddings { 2.0 * table } else { 0.0 };
+        let is_twice = config.tie_word_embeddings && recipe.trains(&config.embeddings());
+        let uses = if is_twice { 2.0 * table } else { 0.0 };
         let tokens = recipe.batch_size as f64 * recipe.block_size as f64;
         // The blocks that the loss is computed in, see `taipan::linear_cross_entropy`.
         let columns = (config.vocab_size as f64).min((2097152.0 / tokens).clamp(256.0, 4096.0));
         let logits = 2.0 * wide * tokens * columns;
         Memory {
             weights: stored as u64,
-            gradients: (stored + sums) as u64,
+            gradients: (gradients + sums) as u64,
             optimizer: (moments + masters) as u64,
             activations: (tokens * (saved + work) + logits).max(uses) as u64,
         }

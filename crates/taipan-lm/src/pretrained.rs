@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
-use taipan::{DType, Device};
+use taipan::{DType, Device, Tensor};
 
 use crate::atomic::Draft;
 use crate::error::ensure;
+use crate::lora::ADAPTER_FILES;
 use crate::safetensors::{Stored, write};
-use crate::{LanguageModel, ModelFiles, Parameter, Result, Tokenizer};
+use crate::{LanguageModel, Lora, ModelFiles, Parameter, Result, Tokenizer, lora};
 
 const MODEL: &str = "model.safetensors";
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
+pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 impl LanguageModel {
     /// Load a model as [`ModelFiles::open`] finds it. Its dtype is `dtype`, or that of the stored
@@ -54,7 +56,7 @@ impl LanguageModel {
     ) -> Result<()> {
         let directory = directory.as_ref();
         std::fs::create_dir_all(directory).map_err(crate::Error::io(directory))?;
-        pollster::block_on(write_model(self, tokenizer, directory))
+        pollster::block_on(write_model(self, tokenizer, None, directory))
     }
 
     /// The files that `save_pretrained` writes, by name.
@@ -92,9 +94,10 @@ impl LanguageModel {
 pub(crate) async fn write_model(
     model: &LanguageModel,
     tokenizer: &Tokenizer,
+    lora: Option<&Lora>,
     directory: &Path,
 ) -> Result<()> {
-    for (name, contents) in contents(model, tokenizer)? {
+    for (name, contents) in all_contents(model, tokenizer, lora)? {
         let mut draft = Draft::create(&directory.join(name))?;
         contents.write(|bytes| draft.out.write(bytes)).await?;
         draft.sync()?.1.publish()?;
@@ -106,6 +109,7 @@ pub(crate) async fn write_model(
 pub(crate) enum Contents<'a> {
     Text(String),
     Tensors(Vec<Stored<'a>>),
+    Owned(Vec<(String, Tensor)>),
 }
 
 impl Contents<'_> {
@@ -114,20 +118,47 @@ impl Contents<'_> {
         match self {
             Contents::Text(text) => out(text.as_bytes()),
             Contents::Tensors(tensors) => write(tensors, out).await,
+            Contents::Owned(tensors) => {
+                let stored = tensors.iter().map(|(name, tensor)| Stored {
+                    name: name.clone(),
+                    shape: tensor.shape().to_vec(),
+                    tensors: vec![tensor],
+                });
+                write(&stored.collect::<Vec<_>>(), out).await
+            }
         }
     }
 }
 
-/// The files that [`LanguageModel::save_pretrained`] writes.
-pub const MODEL_FILES: [&str; 5] =
-    ["config.json", "generation_config.json", "tokenizer_config.json", TOKENIZER, MODEL];
+/// Whether a file of this name is of a model or of its adapters.
+pub fn is_model_file(name: &str) -> bool {
+    MODEL_FILES.contains(&name) || ADAPTER_FILES.contains(&name)
+}
 
-/// [`MODEL_FILES`], each with its contents.
-pub(crate) fn contents<'a>(
+/// The files of a model, or of the adapters that it has.
+pub(crate) fn all_contents<'a>(
     model: &'a LanguageModel,
     tokenizer: &Tokenizer,
-) -> Result<impl Iterator<Item = (&'static str, Contents<'a>)>> {
+    lora: Option<&Lora>,
+) -> Result<Vec<(&'static str, Contents<'a>)>> {
+    match lora {
+        Some(lora) => lora::contents(model, lora, tokenizer),
+        None => contents(model, tokenizer),
+    }
+}
+
+/// The files that [`LanguageModel::save_pretrained`] writes.
+const MODEL_FILES: [&str; 5] =
+    ["config.json", "generation_config.json", TOKENIZER_CONFIG, TOKENIZER, MODEL];
+
+/// [`MODEL_FILES`], each with its contents.
+fn contents<'a>(
+    model: &'a LanguageModel,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<(&'static str, Contents<'a>)>> {
     ensure!(!model.is_quantized(), "model", "its matrices are int8, expected floats to save");
+    let plain = model.adapters().is_empty();
+    ensure!(plain, "model", "it has adapters, expected none: they are saved as files of their own");
     let eos_token_id = tokenizer.eos_token_id();
     let generation = json!({
         "_from_model_config": true,
@@ -135,6 +166,20 @@ pub(crate) fn contents<'a>(
         "eos_token_id": eos_token_id,
         "pad_token_id": eos_token_id,
     });
+    let [tokenizer_config, tokenizer] = tokenizer_contents(tokenizer);
+    let texts = [
+        model.config().to_json(model.dtype(), eos_token_id),
+        format!("{generation:#}\n"),
+        tokenizer_config,
+        tokenizer,
+    ];
+    let texts = texts.into_iter().map(Contents::Text);
+    let all = texts.chain([Contents::Tensors(stored(model))]);
+    Ok(MODEL_FILES.into_iter().zip(all).collect())
+}
+
+/// The texts of [`TOKENIZER_CONFIG`] and [`TOKENIZER`].
+pub(crate) fn tokenizer_contents(tokenizer: &Tokenizer) -> [String; 2] {
     let mut tokens = json!({
         "clean_up_tokenization_spaces": false,
         // To generate from prompts of several lengths at once.
@@ -146,15 +191,7 @@ pub(crate) fn contents<'a>(
             tokens[key] = eos_token.into();
         }
     }
-    let texts = [
-        model.config().to_json(model.dtype(), eos_token_id),
-        format!("{generation:#}\n"),
-        format!("{tokens:#}\n"),
-        tokenizer.to_json(),
-    ];
-    let texts = texts.into_iter().map(Contents::Text);
-    let all = texts.chain([Contents::Tensors(stored(model))]);
-    Ok(MODEL_FILES.into_iter().zip(all))
+    [format!("{tokens:#}\n"), tokenizer.to_json()]
 }
 
 /// A model's parameters as its file has them: consecutive ones of the same stored name are one

@@ -3,10 +3,10 @@
 use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use taipan::nn::matches;
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Activations, Error, InvalidValue, Result};
+use crate::{Activations, Config, Error, InvalidValue, Lora, Result, Role};
 
 /// Its name in errors.
 const OWNER: &str = "recipe";
@@ -46,6 +46,12 @@ pub struct Recipe {
     pub seed: u64,
     /// Patterns of names of parameters that are not trained; `*` matches anything.
     pub freeze: Vec<String>,
+    /// If there are any, patterns of names of the only parameters that are trained.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub train_only: Vec<String>,
+    /// Train adapters, and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<Lora>,
     /// What layers save for backward: a trade of memory for time, never the result.
     pub activations: Activations,
 }
@@ -85,6 +91,8 @@ impl Default for Recipe {
             grad_clip: Some(1.0),
             seed: 0,
             freeze: Vec::new(),
+            train_only: Vec::new(),
+            lora: None,
             activations: Activations::Saved,
         }
     }
@@ -119,7 +127,28 @@ impl Recipe {
         InvalidValue::check(OWNER, "beta2", self.beta2, 0.0..1.0)?;
         InvalidValue::check(OWNER, "eps", self.eps, positive)?;
         self.grad_clip
-            .map_or(Ok(()), |norm| InvalidValue::check(OWNER, "grad_clip", norm, positive))
+            .map_or(Ok(()), |norm| InvalidValue::check(OWNER, "grad_clip", norm, positive))?;
+        self.lora.as_ref().map_or(Ok(()), Lora::check)
+    }
+
+    /// Whether a tensor of a model is trained.
+    pub(crate) fn trains(&self, name: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+        let chosen = self.train_only.is_empty() || any(&self.train_only);
+        self.lora.is_none() && chosen && !any(&self.freeze)
+    }
+
+    /// How many elements of a model are trained, of its type and of f32; none if all are.
+    pub(crate) fn trained(&self, config: &Config) -> Option<[usize; 2]> {
+        if self.train_only.is_empty() && self.freeze.is_empty() {
+            return None;
+        }
+        let mut counts = [0; 2];
+        for tensor in config.tensors().into_iter().filter(|tensor| self.trains(&tensor.name)) {
+            let is_wide = tensor.role == Role::Recurrence;
+            counts[usize::from(is_wide)] += tensor.shape.iter().product::<usize>();
+        }
+        Some(counts)
     }
 
     /// The final learning rate that suits a peak: a tenth of it, without the noise of binary
@@ -153,11 +182,12 @@ impl Recipe {
     pub(crate) fn check_continuation(&self, other: &Recipe) -> Result<()> {
         let [before, after] = [&self.continued(other), other]
             .map(|recipe| serde_json::to_value(recipe).expect("numbers and strings"));
-        let differs = |(name, value): &(&String, &Value)| after[*name] != **value;
-        let Some((name, value)) = before.as_object().into_iter().flatten().find(differs) else {
+        let names = [&before, &after].map(|recipe| recipe.as_object().into_iter().flatten());
+        let mut names = names.into_iter().flatten().map(|(name, _)| name);
+        let Some(name) = names.find(|name| before[*name] != after[*name]) else {
             return Ok(());
         };
-        let why = format!("{name} is {}, but the run began with {value}", after[name]);
+        let why = format!("{name} is {}, but the run began with {}", after[name], before[name]);
         let only = "when it is resumed, only the length of the schedule and activations may change";
         Err(Error::invalid(OWNER, format!("{why}; {only}")))
     }

@@ -13,8 +13,10 @@ use crate::checkpoint::{
 use crate::data::{Dataset, Order};
 use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
+use crate::random::Key;
 use crate::{
-    Batch, Error, IGNORE, LanguageModel, Recipe, Result, Role, Tokenizer, filesystem, safetensors,
+    AdapterFiles, Batch, Error, IGNORE, LanguageModel, Recipe, Result, Role, Tokenizer, filesystem,
+    safetensors,
 };
 
 /// A run: a model, its training data, and the recipe.
@@ -65,6 +67,8 @@ pub struct Trainer {
     evaluation: Option<Evaluation>,
     /// The checkpoint that was last written or read.
     checkpoint: Option<PathBuf>,
+    /// The fingerprint of the frozen model, if adapters are trained; known from the first checkpoint.
+    base: Option<String>,
     /// Saved with every checkpoint, for the program that trains to find again when it resumes: its
     /// settings, what it has yet to log. The trainer does not use it.
     pub notes: Map<String, Value>,
@@ -115,6 +119,17 @@ impl Trainer {
             ensure!(size <= known, name, "{why}");
         }
         let mut model = model.with_activations(recipe.activations);
+        if let Some(lora) = &recipe.lora {
+            let alone = recipe.train_only.is_empty();
+            ensure!(alone, "recipe", "train_only and lora found, expected one of them");
+            model = model.with_lora(lora, recipe.seed)?;
+        }
+        if !recipe.train_only.is_empty() {
+            model.freeze("*")?;
+        }
+        for pattern in &recipe.train_only {
+            model.unfreeze(pattern)?;
+        }
         for pattern in &recipe.freeze {
             model.freeze(pattern)?;
         }
@@ -128,6 +143,7 @@ impl Trainer {
             steps_done: 0,
             evaluation: None,
             checkpoint: None,
+            base: None,
             notes: Map::new(),
         })
     }
@@ -143,6 +159,37 @@ impl Trainer {
         run: &Path,
         dataset: Dataset,
         device: &Device,
+        change: impl FnOnce(&mut Recipe),
+    ) -> Result<Trainer> {
+        let load = |path: &Path| LanguageModel::from_pretrained(path, None, device);
+        Trainer::resume_with(run, dataset, load, change)
+    }
+
+    /// [`resume`](Trainer::resume) of a run that trains adapters of `base`.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn resume_adapters(
+        run: &Path,
+        dataset: Dataset,
+        base: LanguageModel,
+        change: impl FnOnce(&mut Recipe),
+    ) -> Result<Trainer> {
+        let found = pollster::block_on(base.fingerprint())?;
+        let mut trainer = Trainer::resume_with(run, dataset, |_| Ok(base), change)?;
+        let path = trainer.checkpoint.clone().unwrap_or_default();
+        let expected = TrainerJson::read(&path)?.base.unwrap_or_default();
+        let why = format!("the fingerprint is {found}, but the run began with {expected}");
+        ensure!(found == expected, "base model", "{why}");
+        let files = AdapterFiles::open(&path)?;
+        // The same parameters, of which the optimiser has the moments, with other values.
+        trainer.model.load_adapters(&files)?;
+        trainer.base = Some(found);
+        Ok(trainer)
+    }
+
+    fn resume_with(
+        run: &Path,
+        dataset: Dataset,
+        load: impl FnOnce(&Path) -> Result<LanguageModel>,
         change: impl FnOnce(&mut Recipe),
     ) -> Result<Trainer> {
         remove_temporary(run)?;
@@ -165,7 +212,7 @@ impl Trainer {
         change(&mut recipe);
         stored.recipe.check_continuation(&recipe)?;
 
-        let model = LanguageModel::from_pretrained(&path, None, device)?;
+        let model = load(&path)?;
         let tokenizer = Tokenizer::from_file(path.join(TOKENIZER))?;
         let mut trainer = Trainer::new(model, dataset, tokenizer, recipe)?;
         let optimizer = path.join(OPTIMIZER);
@@ -235,9 +282,14 @@ impl Trainer {
     fn gradients(&self, batches: &[Batch]) -> Result<(Tensor, taipan::Grads)> {
         let all: usize = batches.iter().map(targets).sum();
         let mut sum: Option<(Tensor, taipan::Grads)> = None;
-        for batch in batches.iter().filter(|batch| targets(batch) > 0) {
+        let key = Key::new(self.recipe.seed).split(self.steps_done);
+        let drops = self.recipe.lora.as_ref().is_some_and(|lora| lora.dropout > 0.0);
+        for (i, batch) in batches.iter().enumerate().filter(|(_, batch)| targets(batch) > 0) {
             let share = targets(batch) as f64 / all as f64;
-            let loss = self.model.loss(batch)?;
+            let loss = match drops {
+                true => self.model.with_dropout(key.split(i as u64)).loss(batch)?,
+                false => self.model.loss(batch)?,
+            };
             let grads = loss.backward_from(&self.adamw.loss_scale().scale(share)?)?;
             let loss = loss.detached().scale(share)?;
             sum = Some(match sum {
@@ -301,7 +353,11 @@ impl Trainer {
     pub async fn save(&mut self, run: &Path, keep: usize) -> Result<SaveReport> {
         ensure!(keep > 0, "keep", "0 found, expected 1 or more checkpoints");
         let mut problems: Vec<Error> = remove_temporary(run).err().into_iter().collect();
+        if self.recipe.lora.is_some() && self.base.is_none() {
+            self.base = Some(self.model.without_adapters()?.fingerprint().await?);
+        }
         let trainer_json = TrainerJson {
+            base: self.base.clone(),
             step: self.steps_done,
             data: self.dataset.fingerprint().into(),
             evaluation: self.evaluation,
@@ -314,7 +370,7 @@ impl Trainer {
             trainer_json.rewrite(&path)?;
         } else {
             let state = self.adamw.state();
-            trainer_json.write(&path, &self.model, &self.tokenizer, &state).await?;
+            trainer_json.write(&path, &self.model, &self.tokenizer, state).await?;
         }
         self.checkpoint = Some(path.clone());
         problems.extend(prune(run, keep).unwrap_or_else(|error| vec![error]));
@@ -328,9 +384,9 @@ impl Trainer {
     }
 
     /// Write the current model to a directory, which must exist, for Hugging Face's library and
-    /// others, as `LanguageModel::save_pretrained` does.
+    /// others, as `LanguageModel::save_pretrained` does; or its adapters, for PEFT.
     pub async fn export(&self, directory: &Path) -> Result<()> {
-        write_model(&self.model, &self.tokenizer, directory).await
+        write_model(&self.model, &self.tokenizer, self.recipe.lora.as_ref(), directory).await
     }
 
     /// [`export`](Trainer::export) for native callers.

@@ -1,5 +1,5 @@
-//! Whole models against transformers' MambaForCausalLM: golden/make.py made the files and the
-//! values.
+//! Whole models against transformers, and adapters against PEFT: golden/make.py made the files and
+//! the values.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::Safetensors;
-use taipan_lm::{Activations, Batch, LanguageModel, Role};
+use taipan_lm::{Activations, AdapterFiles, Batch, LanguageModel, ModelFiles, Role};
 
 fn path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -20,9 +20,14 @@ fn json<T: serde::de::DeserializeOwned>(name: &str) -> T {
     serde_json::from_str(&std::fs::read_to_string(path(name)).unwrap()).unwrap()
 }
 
-/// A model that transformers saved.
+/// A model that transformers saved, or one with an adapter that PEFT saved.
 fn model(name: &str, dtype: DType, device: &Device) -> LanguageModel {
-    LanguageModel::from_pretrained(path(name), Some(dtype), device).unwrap()
+    if !AdapterFiles::exists(&path(name)) {
+        return LanguageModel::from_pretrained(path(name), Some(dtype), device).unwrap();
+    }
+    let adapter = AdapterFiles::open(path(name)).unwrap();
+    let base = ModelFiles::open(path(adapter.base().unwrap())).unwrap();
+    base.load_adapted(&adapter, dtype, device).unwrap()
 }
 
 /// Rows of `length + 1` ids: each but the last, and each but the first to predict.
@@ -149,8 +154,9 @@ fn norm(values: &[f64]) -> f64 {
     values.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// Models of transformers with different options, and one as the paper's code saves it.
-const MODELS: [&str; 6] = ["options", "biased", "states", "odd", "falcon", "original"];
+/// Models of transformers with different options, one as the paper's code saves it, and adapters.
+const MODELS: [&str; 8] =
+    ["options", "biased", "states", "odd", "falcon", "original", "lora", "lora-tied"];
 
 /// For each model, device and type: its name, the model, what is expected of it, and the relative
 /// error that is allowed.
@@ -219,8 +225,13 @@ fn gradients_are_those_of_transformers() {
         let upstream = Tensor::full(&[], scale, loss.dtype(), model.device()).unwrap();
         let grads = loss.backward_from(&upstream).unwrap();
         let mut stored = BTreeMap::<_, Vec<f64>>::new();
-        for parameter in model.parameters() {
-            let values = read(grads.of(&parameter).unwrap()).into_iter().map(|x| x / scale);
+        for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
+            // Stored as [v, r], so that ids choose rows.
+            let grad = match parameter.name.ends_with("lora_embedding_A") {
+                true => &grads.of(&parameter).unwrap().transpose(0, 1).unwrap(),
+                false => grads.of(&parameter).unwrap(),
+            };
+            let values = read(grad).into_iter().map(|x| x / scale);
             stored.entry(parameter.stored.clone()).or_default().extend(values);
         }
         assert!(stored.keys().eq(golden.norms.keys()), "the names of {what}");

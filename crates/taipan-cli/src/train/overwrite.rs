@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use taipan_lm::data::is_cache_file;
-use taipan_lm::{Error, MODEL_FILES, checkpoint_step, is_checkpoint_file, is_unfinished};
+use taipan_lm::{Error, checkpoint_step, is_checkpoint_file, is_model_file, is_unfinished};
 
 use super::start::DATA;
 use super::{curve, lock, metrics, run, settings_file, tensorboard};
@@ -60,9 +60,7 @@ fn entries(out: &Path) -> Result<Vec<PathBuf>, Failure> {
 fn is_of_a_run(path: &Path) -> Result<bool, Failure> {
     let name = name(path);
     Ok(match is_file(path)? {
-        true => {
-            FILES.contains(&name) || MODEL_FILES.contains(&name) || tensorboard::is_events(name)
-        }
+        true => FILES.contains(&name) || is_model_file(name) || tensorboard::is_events(name),
         false => name == DATA || checkpoint_step(name).is_some(),
     })
 }

@@ -35,6 +35,17 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
         ("model", format!("{}, {parameters:.2} M parameters{from}", shape(model))),
         ("text", format!("{text}, {}", crate::bytes(data.bytes()))),
     ];
+    let all = model.parameters();
+    let trained: usize = all.iter().filter(|p| p.is_tracked()).map(|p| p.len()).sum();
+    if trained < all.iter().map(|p| p.len()).sum() {
+        let how = recipe.lora.as_ref().map_or(String::new(), |lora| {
+            format!(", adapters of rank {} on {}", lora.rank, lora.targets.join(", "))
+        });
+        lines.push(("trained", format!("{:.2} M parameters{how}", trained as f64 / 1e6)));
+    }
+    for warning in recipe.lora.iter().flat_map(|lora| lora.warnings(model.config())) {
+        lines.push(("warning", warning));
+    }
     if let [first, ..] = start.skipped.as_slice() {
         let (path, reason, files) = (first.path.display(), first.reason, start.skipped.len());
         lines.push(("skipped", format!("{files} of the files found, as {path}: {reason}")));
@@ -132,7 +143,13 @@ pub fn results(rows: &[Row], time: Duration, speed: f64) -> String {
 pub fn next_steps(settings: &Settings) -> String {
     let out = settings.out.display();
     table(&[
-        ("model", format!("{out}: config.json, model.safetensors, tokenizer.json")),
+        (
+            "model",
+            match settings.lora {
+                Some(_) => format!("{out}: adapter_config.json, adapter_model.safetensors"),
+                None => format!("{out}: config.json, model.safetensors, tokenizer.json"),
+            },
+        ),
         ("curves", format!("{out}/loss.svg, {out}/metrics.jsonl")),
         ("generate", format!("taipan generate {out}")),
     ])

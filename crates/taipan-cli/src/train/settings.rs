@@ -8,7 +8,7 @@ use clap::Command;
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 use taipan_lm::data::Split;
-use taipan_lm::{Activations, Config, InvalidValue, Preset, Recipe, Ssm};
+use taipan_lm::{Activations, Config, InvalidValue, Lora, Preset, Recipe, Ssm};
 use toml::{Table, Value};
 
 use super::corpus::Corpus;
@@ -94,6 +94,21 @@ settings! {
         from: PathBuf, flag "MODEL", RunPath;
         /// Freeze parameters whose names match, with * for any text; may be repeated
         freeze: Vec<String> = recipe.freeze.clone(), flag "PATTERN", Run;
+        /// Train only parameters whose names match; may be repeated
+        train_only: Vec<String> = recipe.train_only.clone(), flag "PATTERN", Run;
+        /// Train LoRA adapters of this rank, and nothing else, of the model of --from [default: 8]
+        #[arg(num_args = 0..=1, default_missing_value = "8")]
+        lora: usize, flag "RANK", Run;
+        /// Factor of the adapters, times the rank [default: 2 × rank]
+        lora_alpha: f64, flag "X", Run;
+        /// Dropout of the adapters' inputs [default: 0]
+        lora_dropout: f64, flag "P", Run;
+        /// What is adapted, for example in_proj,x_proj [default: what PEFT loads]
+        #[arg(value_delimiter = ',', num_args = 1)]
+        lora_targets: Vec<String> = Vec::new(), flag "NAMES", Run;
+        /// Divide the factor of the adapters by the root of the rank, not by the rank
+        #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        rslora: bool = false, flag "BOOL", Run;
     }
     "Training" {
         /// Training steps
@@ -263,11 +278,30 @@ impl Settings {
     /// These settings, unless one is invalid.
     fn checked(self) -> Result<Settings, Failure> {
         self.shape(1).check().map_err(Usage::from)?;
-        self.recipe().check().map_err(Usage::from)?;
+        self.recipe_of(&self.shape(1)).check().map_err(Usage::from)?;
+        self.check_lora()?;
         self.check_ranges().map_err(Usage::from)?;
         // What TOML has no number for.
         Table::try_from(&self).map_err(|error| Usage(format!("settings: {error}")))?;
         Ok(self)
+    }
+
+    /// An error if flags of adapters do not go together.
+    fn check_lora(&self) -> Result<(), Failure> {
+        let of_lora = [
+            ("lora-alpha", self.lora_alpha.is_some()),
+            ("lora-dropout", self.lora_dropout.is_some()),
+            ("lora-targets", !self.lora_targets.is_empty()),
+            ("rslora", self.rslora),
+        ];
+        match (self.lora, of_lora.into_iter().find(|(_, given)| *given)) {
+            (None, Some((name, _))) => usage(format!("--{name} needs --lora")),
+            (Some(_), _) if self.from.is_none() => usage("--lora needs --from, a model to adapt"),
+            (Some(_), _) if !self.train_only.is_empty() => {
+                usage("--lora and --train-only both determine what is trained")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Where the learning rate comes from, if that is not plain: for fine-tuning a model of this
@@ -292,8 +326,24 @@ impl Settings {
         }
     }
 
-    /// How it is trained.
-    pub fn recipe(&self) -> Recipe {
+    /// How a model is trained, of which adapters are trained if they were asked for.
+    pub fn recipe_of(&self, config: &Config) -> Recipe {
+        let lora = self.lora.map(|rank| {
+            let default = Lora::new(config);
+            let targets = &self.lora_targets;
+            Lora {
+                rank,
+                alpha: self.lora_alpha.unwrap_or(2.0 * rank as f64),
+                dropout: self.lora_dropout.unwrap_or(default.dropout),
+                targets: if targets.is_empty() { default.targets } else { targets.clone() },
+                rslora: self.rslora,
+                base: self.from.as_ref().map_or(String::new(), |from| from.display().to_string()),
+            }
+        });
+        Recipe { lora, ..self.recipe() }
+    }
+
+    fn recipe(&self) -> Recipe {
         let (peak, min, warmup, total) = (self.lr, self.min_lr, self.warmup, self.steps);
         let activations = if self.recompute { Activations::Recomputed } else { Activations::Saved };
         let curve = match self.schedule {
@@ -313,6 +363,8 @@ impl Settings {
             grad_clip: (self.grad_clip != 0.0).then_some(self.grad_clip),
             seed: self.seed,
             freeze: self.freeze.clone(),
+            train_only: self.train_only.clone(),
+            lora: None,
             activations,
         }
     }
@@ -364,7 +416,7 @@ mod tests {
             let settings = settings(&format!("preset = '{preset}'")).unwrap();
             assert_eq!(settings.preset, preset.to_string());
             assert_eq!(settings.shape(50280), preset.config(50280));
-            assert_eq!(settings.recipe(), preset.recipe());
+            assert_eq!(settings.recipe_of(&preset.config(1)), preset.recipe());
         }
     }
 
@@ -396,6 +448,8 @@ mod tests {
                 "batch-size = 65536\nblock-size = 65536",
                 "--batch-size × --block-size × --grad-accum is 4294967296, expected 1 to ",
             ),
+            ("lora = 8", "--lora needs --from, a model to adapt"),
+            ("lora-alpha = 8", "--lora-alpha needs --lora"),
             ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];

@@ -85,8 +85,11 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         let (trainer, memory, skipped) = Plan::new(settings, device)?.build(settings, device)?;
         return Ok(Start { trainer, memory, skipped, lock });
     };
-    let recipe = settings.recipe();
-    let config = Config::from_file(checkpoint.join("config.json"))?;
+    let base = settings.from.as_deref().filter(|_| settings.lora.is_some());
+    let base = base.map(model::find).transpose()?;
+    let config = base.as_deref().unwrap_or(&checkpoint).join("config.json");
+    let config = Config::from_file(config)?;
+    let recipe = settings.recipe_of(&config);
     let memory = memory(settings, &config, device)?;
     let data = out.join(DATA);
     let shown = data.display();
@@ -102,7 +105,14 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
     };
     let take_over = |stored: &mut Recipe| *stored = stored.continued(&recipe);
-    let trainer = Trainer::resume(out, dataset, device, take_over)?;
+    let trainer = match base {
+        Some(base) => {
+            let dtype = Some(settings.dtype.into());
+            let base = LanguageModel::from_pretrained(base, dtype, device)?;
+            Trainer::resume_adapters(out, dataset, base, take_over)?
+        }
+        None => Trainer::resume(out, dataset, device, take_over)?,
+    };
     settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
@@ -134,6 +144,9 @@ impl Plan {
             Some(directory) => Config::from_file(directory.join("config.json"))?,
             None => settings.shape(tokenizer.vocab_size()),
         };
+        if let Some(lora) = settings.recipe_of(&config).lora {
+            lora.check_targets(&config)?;
+        }
         let memory = memory(settings, &config, device)?;
         Ok(Plan { from, sources, tokenizer, config, memory })
     }
@@ -153,7 +166,7 @@ impl Plan {
             Some(directory) => LanguageModel::from_pretrained(directory, Some(dtype), device)?,
             None => LanguageModel::new(&config, dtype, settings.seed, device)?,
         };
-        let mut trainer = Trainer::new(model, dataset, tokenizer, settings.recipe())?;
+        let mut trainer = Trainer::new(model, dataset, tokenizer, settings.recipe_of(&config))?;
         trainer.notes.insert(settings_file::NOTE.into(), settings.fixed()?.into());
         Ok((trainer, memory, sources.skipped().to_vec()))
     }
@@ -188,7 +201,7 @@ fn tokenizer(
 /// What training takes. Refuse at once what would fail in the middle of the first step. GPUs do not
 /// report their memory.
 fn memory(settings: &Settings, config: &Config, device: &Device) -> Result<Memory, Failure> {
-    let memory = Memory::of_training(config, settings.dtype.into(), &settings.recipe());
+    let memory = Memory::of_training(config, settings.dtype.into(), &settings.recipe_of(config));
     let free = free_memory().filter(|free| *device == Device::Cpu && memory.total() > *free);
     let Some(free) = free else { return Ok(memory) };
     let millions = config.parameters() as f64 / 1e6;

@@ -12,6 +12,8 @@ pub(super) const FILES: Files = Files {
     model_type: "falcon_mamba",
     architecture: "FalconMambaForCausalLM",
     names: mamba::NAMES,
+    lora_targets: mamba::FILES.lora_targets,
+    peft_refuses_out_proj: true,
     read,
     write,
 };

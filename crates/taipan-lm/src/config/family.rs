@@ -26,6 +26,11 @@ pub(super) struct Files {
     /// Its class in transformers.
     pub(super) architecture: &'static str,
     pub(super) names: Names,
+    /// What LoRA adapts, unless it is told: the linear layers that transformers calls as such, and
+    /// whose adapters PEFT loads.
+    pub(super) lora_targets: &'static [&'static str],
+    /// Whether PEFT (0.16 and later) refuses adapters of `out_proj`.
+    pub(super) peft_refuses_out_proj: bool,
     /// The config of a `config.json`, of which `model_type` was read.
     pub(super) read: fn(&mut Keys) -> Result<Config>,
     /// The keys of `config.json` that not every family has.
@@ -61,6 +66,14 @@ impl Family {
     /// What people call it.
     pub fn title(self) -> &'static str {
         self.files().title
+    }
+
+    pub(crate) fn lora_targets(self) -> &'static [&'static str] {
+        self.files().lora_targets
+    }
+
+    pub(crate) fn peft_refuses_out_proj(self) -> bool {
+        self.files().peft_refuses_out_proj
     }
 
     pub(crate) fn names(self) -> &'static Names {

@@ -12,6 +12,8 @@ pub(super) const FILES: Files = Files {
     model_type: "mamba",
     architecture: "MambaForCausalLM",
     names: NAMES,
+    lora_targets: &["in_proj", "x_proj"],
+    peft_refuses_out_proj: true,
     read,
     write,
 };

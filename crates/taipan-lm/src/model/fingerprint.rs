@@ -15,6 +15,9 @@ impl LanguageModel {
     pub async fn fingerprint(&self) -> Result<String> {
         let mut hasher = XxHash3_128::new();
         hasher.write(self.config.to_json(self.dtype, None).as_bytes());
+        for (_, adapter) in self.adapters() {
+            hasher.write(&adapter.scale.to_le_bytes());
+        }
         let stored = |name: String, tensor| Stored {
             name,
             shape: Tensor::shape(tensor).to_vec(),

@@ -24,6 +24,7 @@
 //!          selective scan of x, gated by z → out_proj → hidden, added to the residual stream
 //! ```
 
+mod adapt;
 mod fingerprint;
 mod layer;
 mod mixer;
@@ -32,10 +33,9 @@ mod state;
 
 use serde::{Deserialize, Serialize};
 use taipan::nn::{Embedding, Init, Linear, Matrix, Module, RmsNorm, ScanObserver, Visitor};
-use taipan::{
-    Activation, Arena, DType, Device, Int8, Tensor, Weight, linear, linear_cross_entropy,
-};
+use taipan::{Activation, Arena, DType, Device, Int8, Tensor, linear, linear_cross_entropy};
 
+pub(crate) use self::adapt::Matrices;
 use self::layer::{Layer, Stream};
 pub(crate) use self::parameter::ParameterSpec;
 pub use self::parameter::{Parameter, Role};
@@ -223,11 +223,8 @@ impl LanguageModel {
     /// ```
     pub fn quantized(mut self) -> Result<LanguageModel> {
         let mut arena = Arena::new();
-        for layer in &mut self.layers {
-            layer.projections_mut().try_for_each(|(_, linear)| linear.quantize(&mut arena))?;
-        }
         self.embeddings.quantize(&mut arena)?;
-        self.head.iter_mut().try_for_each(|head| head.quantize(&mut arena))?;
+        self.linears_mut().into_iter().try_for_each(|(_, linear)| linear.quantize(&mut arena))?;
         // The memory of the rest is freed only with that of the matrices.
         for (_, parameter) in self.parameters_mut() {
             *parameter = arena.store(parameter)?.tracked();
@@ -279,17 +276,13 @@ impl LanguageModel {
     pub fn loss(&self, batch: &Batch) -> Result<Tensor> {
         let shape = [batch.batch_size, batch.block_size];
         let targets = Tensor::new(&batch.targets, &shape, self.device())?;
-        let normed = self.forward(batch)?;
-        Ok(linear_cross_entropy(&normed, self.head(), &targets, Some(IGNORE))?)
+        self.cross_entropy(&self.forward(batch)?, &targets)
     }
 
     /// The likeliest next token at each position of a batch, `[batch_size, block_size]` in u32. All
     /// logits are in memory at once: it is for small vocabularies.
     pub fn likeliest(&self, batch: &Batch) -> Result<Tensor> {
-        taipan::no_grad(|| {
-            let logits = linear(&self.forward(batch)?, self.head(), None, Activation::None)?;
-            Ok(logits.argmax(2)?)
-        })
+        taipan::no_grad(|| Ok(self.logits(&self.forward(batch)?)?.argmax(2)?))
     }
 
     /// What the head reads, `[b, l, d]`.
@@ -332,7 +325,7 @@ impl LanguageModel {
             let (normed, state) = self.advance("next", ids, initial)?;
             let &[b, l, d] = normed.shape().as_array().expect("[b, l, d]");
             let last = normed.slice(1, l - 1..l)?.reshape(&[b, d])?;
-            Ok((linear(&last, self.head(), None, Activation::None)?, state))
+            Ok((self.logits(&last)?, state))
         })
     }
 
@@ -350,7 +343,7 @@ impl LanguageModel {
     ) -> Result<(Tensor, State)> {
         taipan::no_grad(|| {
             let (normed, state) = self.advance("loss_from", ids, initial)?;
-            Ok((linear_cross_entropy(&normed, self.head(), targets, Some(IGNORE))?, state))
+            Ok((self.cross_entropy(&normed, targets)?, state))
         })
     }
 
@@ -363,7 +356,7 @@ impl LanguageModel {
         }
         let normed = self.normed(&stream)?.slice(1, l - 2..l - 1)?;
         let last = Tensor::new(&ids[l - 1..], &[1, 1], device)?;
-        Ok(linear_cross_entropy(&normed, self.head(), &last, None)?)
+        self.cross_entropy(&normed, &last)
     }
 
     /// What the head reads, `[b, l, d]`, and the final state.
@@ -399,7 +392,28 @@ impl LanguageModel {
         Ok(stream.normed(&self.norm_f)?.0)
     }
 
-    fn head(&self) -> Weight<'_> {
-        self.head_matrix().weight()
+    /// `[…, d]` to `[…, v]`.
+    fn logits(&self, normed: &Tensor) -> taipan::Result<Tensor> {
+        match &self.head {
+            Some(head) => head.forward(normed),
+            None => linear(normed, self.head_matrix().weight(), None, Activation::None),
+        }
+    }
+
+    /// The mean of `−ln p(target)` over the targets but [`IGNORE`]: `[]`.
+    fn cross_entropy(&self, normed: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let (normed, matrix) = match &self.head {
+            Some(head) => &head.operands(normed)?,
+            None => &(normed.clone(), self.head_matrix().clone()),
+        };
+        Ok(linear_cross_entropy(normed, matrix.weight(), targets, Some(IGNORE))?)
+    }
+
+    /// The matrix of an untied head, if it is in floats.
+    pub(crate) fn head_weight(&self) -> Option<&Tensor> {
+        match &self.head.as_ref()?.blocks()[0].weight {
+            Matrix::Float(weight) => Some(weight),
+            Matrix::Int8(_) => None,
+        }
     }
 }

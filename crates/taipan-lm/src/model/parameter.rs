@@ -43,8 +43,14 @@ impl<'a> Parameter<'a> {
     pub(super) fn all(config: &Config, model: &'a impl Module) -> Vec<Parameter<'a>> {
         let specs = specs(config);
         let parameter = |(name, tensor): (String, &'a Tensor)| {
-            let TensorSpec { name: stored, shape, role } = specs[stored_name(&name)].clone();
-            let mut stored_shape = shape;
+            let stored = stored_name(&name);
+            // What files of models do not have is of an adapter.
+            let spec = specs.get(stored).cloned().unwrap_or_else(|| TensorSpec {
+                name: stored.into(),
+                shape: tensor.shape().to_vec(),
+                role: Role::Matrix,
+            });
+            let TensorSpec { name: stored, shape: mut stored_shape, role } = spec;
             stored_shape[0] = tensor.shape()[0];
             Parameter { name, stored, stored_shape, role, tensor }
         };

@@ -1,6 +1,6 @@
 """Golden values of whole models, from transformers in float64.
 
-    python3 -m pip install torch transformers
+    python3 -m pip install torch transformers peft
     python3 crates/taipan-lm/tests/golden/make.py
 
 writes models as transformers saves them, and what it computes with them:
@@ -10,6 +10,7 @@ writes models as transformers saves them, and what it computes with them:
 - options/ and others, each with options that are not the default: `values.json` has a batch, its loss, the logits
   of all tokens, the norms of gradients, and 32 tokens of greedy decoding; `gradients.safetensors` the gradients;
 - falcon/: a Falcon-Mamba, as the others;
+- lora/ and lora-tied/: adapters of odd/ and biased/ as PEFT saves them, and the same values of the adapted model;
 - original/: such a model with the names, the config.json and the pytorch_model.bin of the paper's code;
 - torch/: files of torch.save with tensors of every kind, and what must be read from them.
 """
@@ -19,6 +20,7 @@ import json
 import pathlib
 import shutil
 
+import peft
 import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, FalconMambaConfig, MambaConfig
@@ -120,31 +122,55 @@ def values(name, seed, config_class=MambaConfig, **config):
     model.save_pretrained(directory, safe_serialization=True)
     weights = {n: p.detach().clone() for n, p in model.named_parameters()}
     model = in_float64(model)
-    generator = torch.Generator().manual_seed(seed + 1)
+    computed(directory, model, seed + 1)
+    return weights
+
+
+def computed(directory, model, seed):
+    """Write what a model in float64 computes, with the gradients of what is trained."""
+    generator = torch.Generator().manual_seed(seed)
     rows, length = 3, 17
-    ids = torch.randint(0, config.vocab_size, (rows, length + 1), generator=generator)
+    ids = torch.randint(0, model.config.vocab_size, (rows, length + 1), generator=generator)
     loss, logits = loss_of(model, ids)
     loss.backward()
+    # PEFT's names have a prefix, and the name of the adapter.
+    named = [(n.removeprefix("base_model.model.").replace(".default", ""), p) for n, p in model.named_parameters()]
+    trained = [(n, p.grad) for n, p in named if p.requires_grad]
     # In f32: rounded once, which is far below what is compared.
-    gradients = {n: p.grad.to(torch.float32) for n, p in model.named_parameters()}
-    save_file(gradients, directory / "gradients.safetensors")
+    save_file({n: g.to(torch.float32) for n, g in trained}, directory / "gradients.safetensors")
     prompt = ids[:1, :7]
     tokens, margin = greedy(model, prompt, 32)
-    assert margin > 1e-3, f"{name}: a choice by {margin}, which rounding could change; take another seed"
+    assert margin > 1e-3, f"{directory}: a choice by {margin}, which rounding could change; take another seed"
     out = {
         "rows": rows,
         "length": length,
         "ids": ids.flatten().tolist(),
         "loss": loss.item(),
         "logits": logits.flatten().tolist(),
-        "norms": {n: p.grad.norm().item() for n, p in model.named_parameters()},
+        "norms": {n: g.norm().item() for n, g in trained},
         "prompt": prompt[0].tolist(),
         "greedy": tokens,
     }
     (directory / "values.json").write_text(json.dumps(out) + "\n")
     (directory / "generation_config.json").unlink(missing_ok=True)
-    print(name, "loss", loss.item(), "smallest margin", margin)
-    return weights
+    print(directory.name, "loss", loss.item(), "smallest margin", margin)
+
+
+def lora(name, base, seed, **options):
+    """An adapter of a model, as PEFT saves it, with changes that matter."""
+    directory = HERE / name
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(HERE / base, dtype=torch.float32)
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options))
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            if "lora_" in n:
+                p.copy_(torch.randn_like(p) * 0.3)
+    model.peft_config["default"].base_model_name_or_path = base
+    model.save_pretrained(directory)
+    (directory / "README.md").unlink()
+    in_float64(model.base_model.model)
+    computed(directory, model.double(), seed + 1)
 
 
 def original():
@@ -242,6 +268,17 @@ values(
     time_step_rank=3,
     mixer_rms_eps=1e-3,
     tie_word_embeddings=False,
+)
+lora("lora", "odd", 31, r=3, lora_alpha=6, target_modules=["in_proj", "x_proj", "lm_head"])
+lora(
+    "lora-tied",
+    "biased",
+    37,
+    r=4,
+    lora_alpha=3,
+    use_rslora=True,
+    target_modules=["in_proj", "embeddings"],
+    alpha_pattern={"layers.1.mixer.in_proj": 5},
 )
 original()
 torch_files()

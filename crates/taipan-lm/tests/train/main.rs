@@ -4,6 +4,7 @@ mod checkpoint;
 #[path = "../common/mod.rs"]
 mod common;
 mod harness;
+mod lora;
 mod pretrained;
 mod resume;
 mod training;

@@ -1,9 +1,9 @@
 //! Adapters: changes of low rank to frozen matrices (LoRA, Hu et al. 2021, arXiv 2106.09685).
 
-use crate::error::{Result, ensure};
+use crate::Activation;
+use crate::error::{Error, Result, ensure};
 use crate::ops::linear::{Weight, linear};
 use crate::tensor::Tensor;
-use crate::{Activation, DType};
 
 const OP: &str = "adapter";
 
@@ -35,7 +35,7 @@ impl Adapter {
     pub(super) fn check(&self, columns: usize, rows: &[usize]) -> Result<()> {
         let &[r, k] = self.a.shape() else {
             let why = format!("A is {:?}, expected [r, {columns}]", self.a.shape());
-            return Err(crate::Error::Shape { op: OP, why });
+            return Err(Error::Shape { op: OP, why });
         };
         ensure!(OP, k == columns, "A is [{r}, {k}], expected [r, {columns}]");
         let (found, expected) = (self.b.len(), rows.len());
@@ -63,12 +63,6 @@ impl Adapter {
         y.add(&change.cast(y.dtype())?)
     }
 
-    /// `W + s·B·A` of a block of rows, computed in the adapter's type and rounded once.
-    pub(super) fn merged(&self, block: usize, weight: &Tensor) -> Result<Tensor> {
-        let change = self.b[block].matmul(&self.a)?.scale(self.scale)?;
-        weight.cast(self.dtype())?.add(&change)?.cast(weight.dtype())
-    }
-
     /// An error unless it fits a table of `v` vectors of `d` elements.
     pub(super) fn check_rows(&self, v: usize, d: usize) -> Result<()> {
         let r = self.rank();
@@ -77,17 +71,6 @@ impl Adapter {
         let fits = matches!(&self.b[..], [b] if b.shape() == [d, r]);
         ensure!(OP, fits, "B is not of one block of rows, [{d}, r]");
         Ok(())
-    }
-
-    /// `E + s·(B·A)ᵀ`, as [`merged`](Adapter::merged).
-    pub(super) fn merged_rows(&self, table: &Tensor) -> Result<Tensor> {
-        let change = linear(&self.a, Weight::nk(&self.b[0]), None, Activation::None)?;
-        table.cast(self.dtype())?.add(&change.scale(self.scale)?)?.cast(table.dtype())
-    }
-
-    /// The type of `A` and `B`.
-    pub fn dtype(&self) -> DType {
-        self.a.dtype()
     }
 
     /// The rank.

@@ -2,7 +2,7 @@
 
 use super::{Adapter, Init, Initializer, Module, Visitor};
 use crate::autograd::apply_one;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
 use crate::ops::embedding::embedding;
 use crate::ops::linear::{Int8, Weight, linear};
 use crate::ops::unary::Unary;
@@ -206,26 +206,34 @@ impl Linear {
         self.adapter.as_mut()
     }
 
-    /// The same layer, changed by an adapter, or by none.
-    pub fn with_adapter(self, adapter: impl Into<Option<Adapter>>) -> Result<Linear> {
-        let adapter = adapter.into();
+    /// Change it by an adapter, or by none.
+    pub fn set_adapter(&mut self, adapter: Option<Adapter>) -> Result<()> {
         if let Some(adapter) = &adapter {
             let shapes = self.blocks.iter().map(|block| block.weight.shape());
             let rows: Vec<usize> = shapes.map(|shape| shape[0]).collect();
             adapter.check(self.blocks[0].weight.shape()[1], &rows)?;
         }
-        Ok(Linear { adapter, ..self })
+        self.adapter = adapter;
+        Ok(())
     }
 
-    /// The same layer with the change of its adapter in the matrix, `W + s·B·A`.
-    pub fn merged(self) -> Result<Linear> {
-        let Linear { mut blocks, adapter } = self;
-        for (i, block) in blocks.iter_mut().enumerate() {
-            if let (Some(adapter), Matrix::Float(weight)) = (&adapter, &mut block.weight) {
-                *weight = adapter.merged(i, weight)?;
+    /// What [`forward`](Linear::forward) multiplies, for ops that take a weight: `x`, and the matrix
+    /// of the first block. The parts of an adapter are further columns of both.
+    pub fn operands(&self, x: &Tensor) -> Result<(Tensor, Matrix)> {
+        let weight = &self.blocks[0].weight;
+        match (&self.adapter, weight) {
+            (None, _) => Ok((x.clone(), weight.clone())),
+            (Some(adapter), Matrix::Float(matrix)) => {
+                let hidden = adapter.hidden(x)?.cast(x.dtype())?;
+                let b = adapter.b[0].cast(matrix.dtype())?;
+                let x = concat(&[x, &hidden], x.rank().saturating_sub(1))?;
+                Ok((x, Matrix::Float(concat(&[matrix, &b], 1)?)))
+            }
+            (Some(_), Matrix::Int8(_)) => {
+                let why = "an adapter of a matrix in 8 bits, expected floats".into();
+                Err(Error::Shape { op: OP, why })
             }
         }
-        Ok(Linear { blocks, adapter: None })
     }
 
     /// Its blocks of rows: one, unless it was made of several.
@@ -343,24 +351,14 @@ impl Embedding {
         self.adapter.as_ref()
     }
 
-    /// The same table, changed by an adapter, or by none: row `i` is `E[i] + s·B·A[:, i]`. There is
-    /// no dropout.
-    pub fn with_adapter(self, adapter: impl Into<Option<Adapter>>) -> Result<Embedding> {
-        let adapter = adapter.into();
+    /// Change it by an adapter, or by none: row `i` is `E[i] + s·B·A[:, i]`, without dropout.
+    pub fn set_adapter(&mut self, adapter: Option<Adapter>) -> Result<()> {
         if let Some(adapter) = &adapter {
             let shape = self.weight.shape();
             adapter.check_rows(shape[0], shape[1])?;
         }
-        Ok(Embedding { adapter, ..self })
-    }
-
-    /// The same table with the change of its adapter in it, `E + s·(B·A)ᵀ`.
-    pub fn merged(self) -> Result<Embedding> {
-        let weight = match (&self.adapter, self.weight) {
-            (Some(adapter), Matrix::Float(table)) => Matrix::Float(adapter.merged_rows(&table)?),
-            (_, weight) => weight,
-        };
-        Ok(Embedding { weight, adapter: None })
+        self.adapter = adapter;
+        Ok(())
     }
 
     /// Store the table in 8 bits, in an arena: then it cannot be trained.
