@@ -207,8 +207,7 @@ impl Trainer {
         self.steps_done += 1;
         self.evaluation = None;
 
-        let loss = number(&loss).await?;
-        let status = self.adamw.status().await?;
+        let (status, loss) = self.adamw.status_and_loss(&loss).await?;
         // With a loss scale below 1 it is not the gradients that are too large for f16.
         let may_recover = self.model.dtype() == DType::F16 && status.loss_scale >= 1.0;
         let step = format!("step {}", self.steps_done);
