@@ -265,8 +265,7 @@ impl Trainer {
         self.steps_done += 1;
         self.evaluation = None;
 
-        let loss = number(&loss).await?;
-        let status = self.adamw.status().await?;
+        let (status, loss) = self.adamw.status_and_loss(&loss).await?;
         Ok(StepReport {
             step: self.steps_done,
             loss,

@@ -26,7 +26,10 @@ export interface LoadOptions {
   dtype?: "f32" | "f16";
   signal?: AbortSignal;
   onProgress?: (progress: Progress) => void;
-  /** An adapter of the caller's own: only without a worker. */
+  /**
+   * An adapter of the caller's own: only without a worker. In Node, the object that the package
+   * `webgpu` made it with must live as long as the model.
+   */
   adapter?: Adapter;
   /** `false` to compute in the calling thread. Default: in a worker, where there are workers. */
   worker?: boolean;

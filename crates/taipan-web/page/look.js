@@ -16,6 +16,7 @@ export function look(session, settings) {
   let attention = null; // of `layer`, [tokens, tokens]
   let deltas = null; // of `layer` by channel, [tokens, channels]
   let spent = 0; // seconds of inspection during training
+  let last = 0; // of these, the last one's
   let looking = false;
 
   const usualText = () => (session.corpus?.head ?? "").slice(0, TOKENS);
@@ -104,7 +105,7 @@ export function look(session, settings) {
   session.betweenSteps.push(async (seconds) => {
     const asked = spent === -Infinity;
     if (looking || (!asked && (!settings.get("live") || document.hidden))) return;
-    if (!asked && spent > SHARE * seconds) return;
+    if (!asked && spent + last > SHARE * seconds) return;
     const started = performance.now();
     try {
       await inspect(session.model);
@@ -113,8 +114,8 @@ export function look(session, settings) {
       settings.set("live", false);
       session.emit("fault", error);
     }
-    const took = (performance.now() - started) / 1000;
-    spent = asked ? took : spent + took;
+    last = (performance.now() - started) / 1000;
+    spent = asked ? last : spent + last;
   });
 
   async function inspect(model) {
@@ -338,7 +339,7 @@ export function look(session, settings) {
   }
 
   session.addEventListener("corpus", () => ($("#look-text").placeholder = usualText()));
-  session.addEventListener("run", () => (spent = 0));
+  session.addEventListener("run", () => (spent = last = 0));
   session.addEventListener("model", () => {
     seen = attention = deltas = null;
     setText($("#look-caption"), "Train a little or open a model, then look.");

@@ -241,7 +241,7 @@ impl Drop for GpuBuffer {
 
 impl Gpu {
     /// Copy bytes from a place of one buffer to a place of another; multiples of 4.
-    pub(super) fn copy_bytes(
+    pub(crate) fn copy_bytes(
         &self,
         (from, at): (&GpuBuffer, usize),
         (to, at_to): (&GpuBuffer, usize),

@@ -6,7 +6,7 @@ use crate::autograd::Grads;
 use crate::error::{Error, Result, ensure};
 use crate::kernel::run_one;
 use crate::spec::Spec;
-use crate::tensor::Tensor;
+use crate::tensor::{Storage, Tensor};
 use crate::{DType, Device};
 
 use super::decide::{
@@ -84,6 +84,18 @@ pub struct Status {
     pub skipped: u64,
     /// The loss scale of the next step.
     pub loss_scale: f64,
+}
+
+impl Status {
+    /// Of the optimiser's counters.
+    fn of(words: &[u32]) -> Status {
+        Status {
+            norm: f32::from_bits(words[counters::NORM]).into(),
+            steps: words[counters::STEPS].into(),
+            skipped: words[counters::SKIPPED].into(),
+            loss_scale: f32::from_bits(words[counters::SCALE]).into(),
+        }
+    }
 }
 
 /// The options of an optimiser: [`AdamWOptions`](super::AdamWOptions) or
@@ -281,13 +293,32 @@ impl<O: Options> Optimizer<O> {
 
     /// The status after the last step. This waits for the device.
     pub async fn status(&self) -> Result<Status> {
-        let words = self.counters.read::<u32>().await?;
-        Ok(Status {
-            norm: f32::from_bits(words[counters::NORM]).into(),
-            steps: words[counters::STEPS].into(),
-            skipped: words[counters::SKIPPED].into(),
-            loss_scale: f32::from_bits(words[counters::SCALE]).into(),
-        })
+        Ok(Status::of(&self.counters.read::<u32>().await?))
+    }
+
+    /// The [`status`](Optimizer::status) and the value of a loss, a tensor of one f32 or f64, in one
+    /// read: in a browser, each takes a turn of its event loop, and the GPU is idle meanwhile.
+    pub async fn status_and_loss(&self, loss: &Tensor) -> Result<(Status, f64)> {
+        const OP: &str = "status_and_loss";
+        let (len, dtype) = (loss.len(), loss.dtype());
+        ensure!(OP, len == 1, "the loss is {:?}, expected one element", loss.shape());
+        if dtype == DType::F64 {
+            return Ok((self.status().await?, loss.read::<f64>().await?[0]));
+        }
+        DType::F32.ensure(dtype, OP, "the loss")?;
+        match (&self.counters.storage, &loss.storage) {
+            (Storage::Gpu(counters), Storage::Gpu(loss)) if counters.device() == loss.device() => {
+                const BYTES: usize = 4 * counters::LEN;
+                let Device::Gpu(gpu) = loss.device() else { unreachable!("it is on a GPU") };
+                let both = gpu.scratch(OP, BYTES + 4)?;
+                gpu.copy_bytes((counters, 0), (&both, 0), BYTES);
+                gpu.copy_bytes((loss, 0), (&both, BYTES), 4);
+                let mut words = [0_u32; counters::LEN + 1];
+                both.read(OP, bytemuck::cast_slice_mut(&mut words)).await?;
+                Ok((Status::of(&words), f32::from_bits(words[counters::LEN]).into()))
+            }
+            _ => Ok((self.status().await?, loss.read::<f32>().await?[0].into())),
+        }
     }
 
     /// [`status`](Optimizer::status) for native callers; absent on the web, where nothing may

@@ -45,6 +45,22 @@ fn a_parameter_that_is_its_own_gradient_is_updated_once() -> Result<()> {
 }
 
 #[test]
+fn one_read_gives_the_status_and_a_loss() -> Result<()> {
+    for (device, dtype) in everywhere() {
+        let mut training = Training::new(dtype, &device)?;
+        training.step(0)?;
+        let adamw = &training.adamw;
+        let expected = (adamw.status_blocking()?, 1.25);
+        let read = |loss: &Tensor| pollster::block_on(adamw.status_and_loss(loss));
+        assert_eq!(read(&Tensor::new(&[1.25_f32], &[], &device)?)?, expected);
+        assert_eq!(read(&Tensor::new(&[1.25_f64], &[], &Device::Cpu)?)?, expected);
+        let message = read(&Tensor::zeros(&[2], DType::F32, &device)?).unwrap_err().to_string();
+        assert_eq!(message, "status_and_loss: the loss is [2], expected one element");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_loaded_state_continues_bit_for_bit() -> Result<()> {
     for (device, dtype) in everywhere() {
         let mut whole = Training::new(dtype, &device)?;
