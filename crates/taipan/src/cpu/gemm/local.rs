@@ -1,7 +1,10 @@
 //! Products of small matrices within a task: one thread, and packed operands that are used again.
 
+use std::marker::PhantomData;
+
 use super::micro::Micro;
 use super::{Gemm, Operand, Side, Source, Tiles};
+use crate::cpu::CpuBuffer;
 use crate::cpu::isa::Level;
 use crate::dtype::Real;
 use crate::error::Result;
@@ -16,14 +19,15 @@ pub(crate) struct LocalGemm<A> {
 
 /// A packed operand.
 pub(crate) struct Panels<A> {
-    packed: Vec<A>,
+    packed: Option<CpuBuffer>,
     lanes: usize,
     depth: usize,
+    element: PhantomData<A>,
 }
 
 impl<A> Default for Panels<A> {
     fn default() -> Self {
-        Panels { packed: Vec::new(), lanes: 0, depth: 0 }
+        Panels { packed: None, lanes: 0, depth: 0, element: PhantomData }
     }
 }
 
@@ -51,11 +55,10 @@ impl<A: Real> LocalGemm<A> {
         panels: &mut Panels<A>,
     ) -> Result<()> {
         let operand = Operand { source, side: Side::Left, layout, first_line: 0 };
-        panels.resize(m, k, self.micro.rows);
-        if panels.packed.is_empty() {
-            return Ok(());
+        match panels.resize(m, k, self.micro.rows)? {
+            [] => Ok(()),
+            packed => (self.micro.pack_left)(operand, 0..m, 0..k, packed),
         }
-        (self.micro.pack_left)(operand, 0..m, 0..k, &mut panels.packed)
     }
 
     /// Pack the right operand, `[k, n]`.
@@ -67,11 +70,10 @@ impl<A: Real> LocalGemm<A> {
         panels: &mut Panels<A>,
     ) -> Result<()> {
         let operand = Operand { source, side: Side::Right, layout, first_line: 0 };
-        panels.resize(n, k, self.micro.columns);
-        if panels.packed.is_empty() {
-            return Ok(());
+        match panels.resize(n, k, self.micro.columns)? {
+            [] => Ok(()),
+            packed => (self.micro.pack_right)(operand, 0..n, 0..k, packed),
         }
-        (self.micro.pack_right)(operand, 0..n, 0..k, &mut panels.packed)
     }
 
     /// The product of packed operands, `[m, n]`. The order of the sums is that of `k`.
@@ -94,8 +96,8 @@ impl<A: Real> LocalGemm<A> {
         let tiles = Tiles {
             micro: &self.micro,
             depth: left.depth,
-            left: &left.packed,
-            right: &right.packed,
+            left: left.packed(),
+            right: right.packed(),
             stride: n,
             add: store == Store::Add,
         };
@@ -116,8 +118,17 @@ impl<A: Real> LocalGemm<A> {
 }
 
 impl<A: Real> Panels<A> {
-    fn resize(&mut self, lanes: usize, depth: usize, width: usize) {
-        self.packed.resize(lanes.next_multiple_of(width) * depth, A::ZERO);
+    fn packed(&self) -> &[A] {
+        self.packed.as_ref().map_or(&[], CpuBuffer::as_slice)
+    }
+
+    /// The memory for so many lanes and such a depth.
+    fn resize(&mut self, lanes: usize, depth: usize, width: usize) -> Result<&mut [A]> {
+        let len = lanes.next_multiple_of(width) * depth;
         (self.lanes, self.depth) = (lanes, depth);
+        if self.packed().len() < len {
+            self.packed = Some(CpuBuffer::scratch("gemm", len * size_of::<A>())?);
+        }
+        Ok(self.packed.as_mut().map_or(&mut [], |packed| &mut packed.as_mut_slice()[..len]))
     }
 }

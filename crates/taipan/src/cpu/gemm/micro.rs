@@ -1,5 +1,7 @@
 //! The inner kernel: a tile of the product, held in registers.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -26,6 +28,8 @@ pub(crate) struct Micro<A> {
     /// [`pack`] for `columns` lanes.
     pub(super) pack_right: Pack<A>,
     pub(super) tile: Tile<A>,
+    /// Tiles of the first rows of a panel, and how many: fewest first.
+    pub(super) shorter: [(usize, Tile<A>); 2],
 }
 
 /// `pack(operand, lanes, depth, packed)`
@@ -38,7 +42,25 @@ type Tile<A> = fn(&[A], &[A], &mut [A], usize, bool);
 impl<A: Real> Micro<A> {
     fn new<const ROWS: usize, const COLUMNS: usize>(tile: Tile<A>) -> Self {
         let (pack_left, pack_right) = (pack::<A, ROWS>, pack::<A, COLUMNS>);
-        Micro { rows: ROWS, columns: COLUMNS, pack_left, pack_right, tile }
+        Micro {
+            rows: ROWS,
+            columns: COLUMNS,
+            pack_left,
+            pack_right,
+            tile,
+            shorter: [(ROWS, tile); 2],
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn with_shorter(self, shorter: [(usize, Tile<A>); 2]) -> Self {
+        Micro { shorter, ..self }
+    }
+
+    /// The smallest tile that has this many rows, and its rows.
+    pub(super) fn tile_of(&self, rows: usize) -> (usize, Tile<A>) {
+        let shorter = self.shorter.iter().find(|(has, _)| *has >= rows);
+        shorter.copied().unwrap_or((self.rows, self.tile))
     }
 }
 
@@ -47,9 +69,11 @@ impl Tiled for f32 {
         match level {
             Level::Baseline => Micro::new::<6, 8>(portable::<f32, 6, 8>),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Micro::new::<6, 16>(x86::avx2::<std::arch::x86_64::__m256>),
+            Level::Avx2 => Micro::new::<6, 16>(x86::avx2::<__m256, 6>)
+                .with_shorter([(2, x86::avx2::<__m256, 2>), (4, x86::avx2::<__m256, 4>)]),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Micro::new::<12, 32>(x86::avx512::<std::arch::x86_64::__m512>),
+            Level::Avx512 => Micro::new::<12, 32>(x86::avx512::<__m512, 12>)
+                .with_shorter([(4, x86::avx512::<__m512, 4>), (8, x86::avx512::<__m512, 8>)]),
         }
     }
 }
@@ -59,9 +83,11 @@ impl Tiled for f64 {
         match level {
             Level::Baseline => Micro::new::<6, 4>(portable::<f64, 6, 4>),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => Micro::new::<6, 8>(x86::avx2::<std::arch::x86_64::__m256d>),
+            Level::Avx2 => Micro::new::<6, 8>(x86::avx2::<__m256d, 6>)
+                .with_shorter([(2, x86::avx2::<__m256d, 2>), (4, x86::avx2::<__m256d, 4>)]),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => Micro::new::<12, 16>(x86::avx512::<std::arch::x86_64::__m512d>),
+            Level::Avx512 => Micro::new::<12, 16>(x86::avx512::<__m512d, 12>)
+                .with_shorter([(4, x86::avx512::<__m512d, 4>), (8, x86::avx512::<__m512d, 8>)]),
         }
     }
 }
@@ -121,8 +147,8 @@ mod x86 {
 
     /// [`tile`] compiled for an instruction set. Only for processors that have it.
     macro_rules! tile_for {
-        ($name:ident, $features:literal, $rows:literal) => {
-            pub(super) fn $name<V: Vector>(
+        ($name:ident, $features:literal, $panel:literal) => {
+            pub(super) fn $name<V: Vector, const ROWS: usize>(
                 left: &[V::Element],
                 right: &[V::Element],
                 sums: &mut [V::Element],
@@ -130,7 +156,7 @@ mod x86 {
                 add: bool,
             ) {
                 #[target_feature(enable = $features)]
-                fn run<V: Vector>(
+                fn run<V: Vector, const ROWS: usize>(
                     left: &[V::Element],
                     right: &[V::Element],
                     sums: &mut [V::Element],
@@ -138,10 +164,10 @@ mod x86 {
                     add: bool,
                 ) {
                     // SAFETY: this function has the instruction set.
-                    unsafe { tile::<V, $rows>(left, right, sums, stride, add) }
+                    unsafe { tile::<V, $panel, ROWS>(left, right, sums, stride, add) }
                 }
                 // SAFETY: chosen for a `Level` that the processor was asked for.
-                unsafe { run::<V>(left, right, sums, stride, add) }
+                unsafe { run::<V, ROWS>(left, right, sums, stride, add) }
             }
         };
     }
@@ -188,9 +214,11 @@ mod x86 {
         2 * N * V::LANES * steps
     }
 
+    /// The first `ROWS` rows of a panel of `PANEL`.
+    ///
     /// SAFETY: the caller is compiled for the instruction set of `V`.
     #[inline(always)]
-    unsafe fn tile<V: Vector, const ROWS: usize>(
+    unsafe fn tile<V: Vector, const PANEL: usize, const ROWS: usize>(
         left: &[V::Element],
         right: &[V::Element],
         sums: &mut [V::Element],
@@ -206,7 +234,7 @@ mod x86 {
             for row in 0..ROWS {
                 prefetch(&sums[row * stride..][..columns]);
             }
-            for (l, r) in left.as_chunks::<ROWS>().0.iter().zip(right.chunks_exact(columns)) {
+            for (l, r) in left.as_chunks::<PANEL>().0.iter().zip(right.chunks_exact(columns)) {
                 let r = [V::load(r.as_ptr()), V::load(r.as_ptr().add(V::LANES))];
                 for (tile, l) in tile.iter_mut().zip(l) {
                     let l = V::splat(*l);

@@ -548,17 +548,16 @@ impl<A: Real> Tiles<'_, A> {
             for row in (0..height).step_by(mr) {
                 let left = &self.left[row * self.depth..(row + mr) * self.depth];
                 let sums = &mut sums[row * self.stride + column..];
-                let tile_rows = mr.min(height - row);
-                if width == nr && tile_rows == mr {
-                    (self.micro.tile)(left, right, sums, self.stride, self.add);
+                let rows = mr.min(height - row);
+                let (tile_rows, micro_tile) = self.micro.tile_of(rows);
+                if width == nr && tile_rows == rows {
+                    micro_tile(left, right, sums, self.stride, self.add);
                     continue;
                 }
                 // At the border, compute a whole tile and copy the elements that exist.
                 let mut tile = [A::ZERO; TILE_MAX];
-                (self.micro.tile)(left, right, &mut tile, nr, false);
-                for (sums, tile) in
-                    sums.chunks_mut(self.stride).zip(tile.chunks(nr)).take(tile_rows)
-                {
+                micro_tile(left, right, &mut tile, nr, false);
+                for (sums, tile) in sums.chunks_mut(self.stride).zip(tile.chunks(nr)).take(rows) {
                     for (sum, x) in sums[..width].iter_mut().zip(tile) {
                         *sum = if self.add { *sum + *x } else { *x };
                     }

@@ -7,13 +7,13 @@ use std::ops::Range;
 use super::{CausalAttention, OP, Sizes};
 use crate::cpu::gemm::{Dense, LocalGemm, Panels, Store, threads_for};
 use crate::cpu::isa::vectorized;
-use crate::cpu::map::add_scaled;
-use crate::cpu::reduce::{dot, larger};
+use crate::cpu::reduce::{larger, max, sum};
 use crate::cpu::threads::{for_tasks, try_for_tasks};
 use crate::cpu::{CpuBuffer, CpuView};
-use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::kernel::CpuIo;
+use crate::ops::softmax::exp_of_difference;
 use crate::product::Layout;
 
 /// Rows and keys of a block: a multiple of the sides of all tiles.
@@ -219,28 +219,59 @@ impl<'a, T: Float> Inputs<'a, T> {
         Ok(())
     }
 
-    /// The same, row by row and key by key: as fast as keys and values can be read.
+    /// The same without packing: as fast as keys and values can be read.
     fn few_rows(&self, span: &Span, out: &mut [T::Acc], log_sums: &mut [T::Acc]) {
         let d = self.sizes.d;
-        let (mut q, mut wide) = (Vec::new(), vec![T::Acc::ZERO; d]);
+        let (mut q, mut wide) = (Vec::new(), vec![T::Acc::ZERO; BLOCK * d]);
         self.scaled_queries(span, &span.rows, &mut q);
-        let rows = q.chunks(d).zip(out.chunks_mut(d)).zip(log_sums);
-        for (row, ((q, out), log_sum)) in span.rows.clone().zip(rows) {
-            let keys = self.visible(span, row);
-            let k = self.keys(self.k, span, keys.start);
-            let v = self.keys(self.v, span, keys.start);
-            let row_of = |x: &Dense<'a, T>, j: usize| &x.data[j * x.stride..][..d];
-            let products = (0..keys.len()).map(|j| dot(q, widened(row_of(&k, j), &mut wide)));
-            let mut weights: Vec<T::Acc> = products.collect();
-            let mut softmax = RunningSoftmax::new(1);
-            softmax.add(&mut weights);
-            out.fill(T::Acc::ZERO);
-            for (j, weight) in weights.iter().enumerate() {
-                add_scaled(out, *weight, widened(row_of(&v, j), &mut wide));
+        let visible: Vec<_> = span.rows.clone().map(|row| self.visible(span, row)).collect();
+        let keys = visible[0].start..visible[visible.len() - 1].end;
+        // [rows, keys]
+        let mut weights = vec![T::Acc::ZERO; q.len() / d * keys.len()];
+        for (start, len) in blocks_of(keys.clone()) {
+            let k = self.widened_keys(self.k, span, start..start + len, &mut wide);
+            for (q, weights) in q.chunks(d).zip(weights.chunks_mut(keys.len())) {
+                key_products(q, k, &mut weights[start - keys.start..][..len]);
             }
-            scale_by(out, T::Acc::ONE / softmax.sum[0]);
-            *log_sum = softmax.log_sum(0);
         }
+        let rows = weights.chunks_mut(keys.len()).zip(&visible);
+        for ((weights, visible), log_sum) in rows.zip(log_sums) {
+            let (first, end) = (visible.start - keys.start, visible.end - keys.start);
+            weights[..first].fill(T::Acc::ZERO);
+            weights[end..].fill(T::Acc::ZERO);
+            let weights = &mut weights[first..end];
+            let top = max(weights).expect("a row sees its own key");
+            exp_of_difference(weights, top);
+            let total = sum(weights);
+            scale_by(weights, T::Acc::ONE / total);
+            *log_sum = top + ln(total);
+        }
+        out.fill(T::Acc::ZERO);
+        for (start, len) in blocks_of(keys.clone()) {
+            let v = self.widened_keys(self.v, span, start..start + len, &mut wide);
+            for (out, weights) in out.chunks_mut(d).zip(weights.chunks(keys.len())) {
+                add_values(&weights[start - keys.start..][..len], v, out);
+            }
+        }
+    }
+
+    /// Keys or values, in place if they are stored in the wider type, and the distance of their
+    /// rows.
+    fn widened_keys<'x>(
+        &self,
+        k: &'x [T],
+        span: &Span,
+        keys: Range<usize>,
+        wide: &'x mut [T::Acc],
+    ) -> (&'x [T::Acc], usize) {
+        let (k, d) = (self.keys(k, span, keys.start), self.sizes.d);
+        if let Some(stored) = T::as_acc(k.data) {
+            return (stored, k.stride);
+        }
+        for (j, wide) in wide.chunks_mut(d).take(keys.len()).enumerate() {
+            T::widen(&k.data[j * k.stride..][..d], wide);
+        }
+        (wide, d)
     }
 }
 
@@ -283,9 +314,7 @@ impl<A: Real> RunningSoftmax<A> {
     }
 
     fn log_sum(&self, row: usize) -> A {
-        let mut ln = [self.sum[row]];
-        ln_all(&mut ln);
-        self.max[row] + ln[0]
+        self.max[row] + ln(self.sum[row])
     }
 }
 
@@ -317,10 +346,46 @@ vectorized! {
         }
     }
 
-    fn ln_all<I: Isa, A: Real>(x: &mut [A]) {
-        for x in x {
-            *x = x.ln::<I>();
+    /// The products of a query with keys, whose rows are `stride` apart.
+    fn key_products<I: Isa, A: Real>(q: &[A], keys: (&[A], usize), products: &mut [A]) {
+        const LANES: usize = 32;
+        let (k, stride) = keys;
+        let (q, q_rest) = q.as_chunks::<LANES>();
+        let d = q.len() * LANES + q_rest.len();
+        for (product, k) in products.iter_mut().zip(k.chunks(stride)) {
+            let (k, k_rest) = k[..d].as_chunks::<LANES>();
+            let mut sums = [A::ZERO; LANES];
+            for (q, k) in q.iter().zip(k) {
+                for i in 0..LANES {
+                    sums[i] = q[i].fma::<I>(k[i], sums[i]);
+                }
+            }
+            let mut half = LANES / 2;
+            while half > 0 {
+                for i in 0..half {
+                    sums[i] += sums[i + half];
+                }
+                half /= 2;
+            }
+            for (q, k) in q_rest.iter().zip(k_rest) {
+                sums[0] = q.fma::<I>(*k, sums[0]);
+            }
+            *product = sums[0];
         }
+    }
+
+    /// `out += Σ_j weights_j·v_j`
+    fn add_values<I: Isa, A: Real>(weights: &[A], values: (&[A], usize), out: &mut [A]) {
+        let (v, stride) = values;
+        for (weight, v) in weights.iter().zip(v.chunks(stride)) {
+            for (out, v) in out.iter_mut().zip(v) {
+                *out = weight.fma::<I>(*v, *out);
+            }
+        }
+    }
+
+    fn ln<I: Isa, A: Real>(x: A) -> A {
+        x.ln::<I>()
     }
 
     /// `x = factor·x`

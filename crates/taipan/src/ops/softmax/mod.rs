@@ -164,7 +164,7 @@ fn sum_of_exps<A: Real>(x: &[A], max: A) -> A {
 
 vectorized! {
     /// `x = exp(x − max)`
-    fn exp_of_difference<I: Isa, A: Real>(x: &mut [A], max: A) {
+    pub(super) fn exp_of_difference<I: Isa, A: Real>(x: &mut [A], max: A) {
         for x in x {
             *x = (*x - max).exp::<I>();
         }

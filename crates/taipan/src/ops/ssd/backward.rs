@@ -1,6 +1,6 @@
 //! The gradients of the scan on the CPU.
 
-use super::cpu::{Chunk, Decays, Inputs, Room, mask, product, scale_by, scale_rows};
+use super::cpu::{Chunk, Decays, Inputs, Room, mask, product, scale_by, scale_rows, split_into};
 use super::{ChunkedScan, OP, Optional, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store};
@@ -80,17 +80,19 @@ impl<T: Float> Backward<'_, T> {
         let tasks: Vec<_> = heads.collect();
         try_for_tasks(tasks, inputs.threads(sizes.chunks()), |i, (dstate, dstates)| {
             let (sequence, head) = (i / h, i % h);
-            let (mut gemm, mut rows) = (LocalGemm::new(), Vec::new());
+            let mut gemm = LocalGemm::new();
+            let mut rows = inputs.row_buffer()?;
             for (index, behind) in dstates.chunks_mut(one).enumerate().rev() {
                 behind.copy_from_slice(dstate);
                 let chunk = inputs.chunk(sequence, index);
                 let decays = Decays::new(inputs, &chunk, head);
-                inputs.widened_rows(self.dy, &chunk, head, &mut rows);
-                scale_rows(&mut rows, p, &decays.before, sizes.r);
+                let rows = &mut rows.as_mut_slice()[..chunk.rows * p];
+                inputs.widened_rows(self.dy, &chunk, head, rows);
+                scale_rows(rows, p, &decays.before, sizes.r);
                 scale_by(dstate, decays.all);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let q = inputs.group(inputs.q, &chunk, inputs.group_of(head));
-                let left = Dense { data: &rows, stride: p };
+                let left = Dense { data: &*rows, stride: p };
                 gemm.run(&Gemm { product, left: &left, right: &q }, dstate, Store::Add)?;
             }
             Ok(())
@@ -143,18 +145,15 @@ impl<T: Float> Backward<'_, T> {
     ) -> Result<()> {
         let (inputs, sizes) = (&self.inputs, self.inputs.sizes);
         let (Sizes { g, n, .. }, rows) = (sizes, chunk.rows);
-        let mut room = Room::new(sizes, chunk);
-        let zeros = |len: usize| vec![T::Acc::ZERO; len];
-        let mut sums = Sums {
-            weights: zeros(rows * rows),
-            dq: zeros(rows * n),
-            dk: zeros(rows * n),
-            products: zeros(rows * rows),
-            term: zeros(rows * n),
-            dy: Vec::new(),
-            q: zeros(rows * n),
-            panels: Panels::default(),
-        };
+        let mut memory = Room::<T::Acc>::memory(sizes, chunk)?;
+        let mut room = Room::new(sizes, chunk, &mut memory);
+        let (square, wide, row) = (rows * rows, rows * n, rows * sizes.p);
+        let lens = [square, wide, wide, square, wide, row, wide];
+        let len: usize = lens.iter().sum();
+        let mut memory = CpuBuffer::scratch(OP, len * size_of::<T::Acc>())?;
+        let [weights, dq, dk, products, term, dy, q] = split_into(&mut memory, lens);
+        let panels = Panels::default();
+        let mut sums = Sums { weights, dq, dk, products, term, dy, q, panels };
         for group in 0..g {
             inputs.scores(chunk, group, &mut room)?;
             let (k, q) =
@@ -169,14 +168,14 @@ impl<T: Float> Backward<'_, T> {
             for head in inputs.heads(group) {
                 self.head_gradients(chunk, head, dstates, (&mut room, &mut sums), &mut grads)?;
             }
-            let weights = Dense { data: &sums.weights, stride: rows };
+            let weights = Dense { data: &*sums.weights, stride: rows };
             // dq += weights·k, dk += weightsᵀ·q
             let product_of = |left| product(rows, n, rows, left, Layout::RowMajor);
             let gemm = Gemm { product: product_of(Layout::RowMajor), left: &weights, right: &k };
-            room.gemm.run(&gemm, &mut sums.dq, Store::Add)?;
+            room.gemm.run(&gemm, sums.dq, Store::Add)?;
             let gemm = Gemm { product: product_of(Layout::Transposed), left: &weights, right: &q };
-            room.gemm.run(&gemm, &mut sums.dk, Store::Add)?;
-            for (to, from) in [(&mut *grads.dq, &sums.dq), (&mut *grads.dk, &sums.dk)] {
+            room.gemm.run(&gemm, sums.dk, Store::Add)?;
+            for (to, from) in [(&mut *grads.dq, &*sums.dq), (&mut *grads.dk, &*sums.dk)] {
                 for (to, from) in to.chunks_mut(g * n).zip(from.chunks(n)) {
                     T::narrow(from, &mut to[group * n..][..n]);
                 }
@@ -202,15 +201,15 @@ impl<T: Float> Backward<'_, T> {
         let d = inputs.d.map_or(T::Acc::ZERO, |d| d[head]);
         let zeros = |len: usize| vec![T::Acc::ZERO; len];
         let mut through = Through { before: zeros(steps), after: zeros(steps), all: T::Acc::ZERO };
-        inputs.widened_rows(inputs.x, chunk, head, &mut room.x);
-        inputs.widened_rows(self.dy, chunk, head, &mut sums.dy);
-        let (x, dy) = (Dense { data: &room.x, stride: p }, Dense { data: &sums.dy, stride: p });
+        inputs.widened_rows(inputs.x, chunk, head, room.x);
+        inputs.widened_rows(self.dy, chunk, head, sums.dy);
+        let (x, dy) = (Dense { data: &*room.x, stride: p }, Dense { data: &*sums.dy, stride: p });
 
         // What enters the state behind the chunk: after_j·dstate·k_j.
         let behind = Dense { data: dstate, stride: n };
         room.gemm.pack_right(&behind, Layout::Transposed, [n, p], &mut room.right)?;
-        room.gemm.multiply(&room.left, &room.right, &mut room.tile, Store::Overwrite);
-        scale_rows(&mut room.tile, p, &decays.after, r);
+        room.gemm.multiply(&room.left, &room.right, room.tile, Store::Overwrite);
+        scale_rows(room.tile, p, &decays.after, r);
         for (i, (tile, x)) in room.tile.chunks(p).zip(room.x.chunks(p)).enumerate() {
             through.after[i / r] += decays.scale[i / r] * dot(x, tile);
         }
@@ -218,26 +217,26 @@ impl<T: Float> Backward<'_, T> {
         // What enters the outputs of the chunk: maskedᵀ·dy, with masked = scores ⊙ Λ.
         room.gemm.pack_left(&dy, Layout::RowMajor, [rows, p], &mut sums.panels)?;
         room.gemm.pack_right(&x, Layout::Transposed, [p, rows], &mut room.right)?;
-        room.gemm.multiply(&sums.panels, &room.right, &mut sums.products, Store::Overwrite);
-        decays.fill_lambda(&mut room.lambda);
-        mask(&room.scores, &room.lambda, &vec![T::Acc::ONE; steps], r, &mut room.masked);
+        room.gemm.multiply(&sums.panels, &room.right, sums.products, Store::Overwrite);
+        decays.fill_lambda(room.lambda);
+        mask(room.scores, room.lambda, &vec![T::Acc::ONE; steps], r, room.masked);
         weigh(
-            &mut sums.products,
-            &mut sums.weights,
-            &Masks { scores: &room.scores, lambda: &room.lambda, scale: &decays.scale, r },
+            sums.products,
+            sums.weights,
+            &Masks { scores: room.scores, lambda: room.lambda, scale: &decays.scale, r },
         );
         let product_of = product(rows, p, rows, Layout::Transposed, Layout::RowMajor);
-        let masked = Dense { data: &room.masked, stride: rows };
+        let masked = Dense { data: &*room.masked, stride: rows };
         let gemm = Gemm { product: product_of, left: &masked, right: &dy };
-        room.gemm.run(&gemm, &mut room.tile, Store::Add)?;
+        room.gemm.run(&gemm, room.tile, Store::Add)?;
 
         let (mut dscale, mut dd) = (zeros(steps), T::Acc::ZERO);
         for (i, (tile, x)) in room.tile.chunks(p).zip(room.x.chunks(p)).enumerate() {
             dscale[i / r] += dot(tile, x);
             dd += dot(&sums.dy[i * p..][..p], x);
         }
-        scale_rows(&mut room.tile, p, &decays.scale, r);
-        add_scaled(&mut room.tile, d, &sums.dy);
+        scale_rows(room.tile, p, &decays.scale, r);
+        add_scaled(room.tile, d, sums.dy);
         for (i, tile) in room.tile.chunks(p).enumerate() {
             T::narrow(tile, &mut grads.dx[(i * h + head) * p..][..p]);
         }
@@ -251,41 +250,41 @@ impl<T: Float> Backward<'_, T> {
         // dq: before_t·stateᵀ·dy_t, and dk: after_j·scale_j·dstateᵀ·x_j
         let before = Dense { data: state, stride: n };
         room.gemm.pack_right(&before, Layout::RowMajor, [p, n], &mut room.right)?;
-        room.gemm.multiply(&sums.panels, &room.right, &mut sums.term, Store::Overwrite);
-        scale_rows(&mut sums.term, n, &decays.before, r);
+        room.gemm.multiply(&sums.panels, &room.right, sums.term, Store::Overwrite);
+        scale_rows(sums.term, n, &decays.before, r);
         for (i, (term, q)) in sums.term.chunks(n).zip(sums.q.chunks(n)).enumerate() {
             through.before[i / r] += dot(term, q);
         }
-        add(&mut sums.dq, &sums.term);
-        scale_rows(&mut room.x, p, &decays.entering(), r);
+        add(sums.dq, sums.term);
+        scale_rows(room.x, p, &decays.entering(), r);
         let product_of = product(rows, n, p, Layout::RowMajor, Layout::RowMajor);
-        let left = Dense { data: &room.x, stride: p };
+        let left = Dense { data: &*room.x, stride: p };
         let gemm = Gemm { product: product_of, left: &left, right: &behind };
-        room.gemm.run(&gemm, &mut sums.dk, Store::Add)?;
+        room.gemm.run(&gemm, sums.dk, Store::Add)?;
 
         through.all = decays.all * dot(dstate, state);
         let da = grads.da.iter_mut().skip(head).step_by(h);
-        da.zip(through.decay_gradients(&sums.products, r)).for_each(|(da, x)| *da = x);
+        da.zip(through.decay_gradients(sums.products, r)).for_each(|(da, x)| *da = x);
         Ok(())
     }
 }
 
 /// Sums over the heads of a group, and temporary values.
-struct Sums<A> {
+struct Sums<'a, A> {
     /// `Σ (dy·xᵀ ⊙ Λ)·scale`, `[rows, rows]`
-    weights: Vec<A>,
+    weights: &'a mut [A],
     /// `[rows, n]`
-    dq: Vec<A>,
+    dq: &'a mut [A],
     /// `[rows, n]`
-    dk: Vec<A>,
+    dk: &'a mut [A],
     /// `[rows, rows]`
-    products: Vec<A>,
+    products: &'a mut [A],
     /// `[rows, n]`
-    term: Vec<A>,
+    term: &'a mut [A],
     /// `dy` of a head, `[rows, p]`
-    dy: Vec<A>,
+    dy: &'a mut [A],
     /// `q` of a group, `[rows, n]`
-    q: Vec<A>,
+    q: &'a mut [A],
     panels: Panels<A>,
 }
 

@@ -147,27 +147,33 @@ impl<'a, T: Float> Inputs<'a, T> {
             state.chunks_mut(one).zip(states.chunks_mut(chunks.len() * one)).collect();
         try_for_tasks(tasks, self.threads(chunks.len()), |i, (state, states)| {
             let (sequence, head) = (i / h, i % h);
-            let (mut gemm, mut inputs) = (LocalGemm::new(), Vec::new());
+            let mut gemm = LocalGemm::new();
+            let mut inputs = self.row_buffer()?;
             for (index, before) in chunks.clone().zip(states.chunks_mut(one)) {
                 before.copy_from_slice(state);
                 let chunk = self.chunk(sequence, index);
                 let decays = Decays::new(self, &chunk, head);
-                self.widened_rows(self.x, &chunk, head, &mut inputs);
-                scale_rows(&mut inputs, p, &decays.entering(), self.sizes.r);
+                let inputs = &mut inputs.as_mut_slice()[..chunk.rows * p];
+                self.widened_rows(self.x, &chunk, head, inputs);
+                scale_rows(inputs, p, &decays.entering(), self.sizes.r);
                 scale_by(state, decays.all);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let k = self.group(self.k, &chunk, self.group_of(head));
-                let left = Dense { data: &inputs, stride: p };
+                let left = Dense { data: &*inputs, stride: p };
                 gemm.run(&Gemm { product, left: &left, right: &k }, state, Store::Add)?;
             }
             Ok(())
         })
     }
 
+    /// Memory for the rows of a head in a chunk.
+    pub(super) fn row_buffer(&self) -> Result<CpuBuffer> {
+        CpuBuffer::scratch(OP, super::CHUNK * self.sizes.p * size_of::<T::Acc>())
+    }
+
     /// Rows of a head, `[rows, p]`.
-    pub(super) fn widened_rows(&self, x: &[T], chunk: &Chunk, head: usize, rows: &mut Vec<T::Acc>) {
+    pub(super) fn widened_rows(&self, x: &[T], chunk: &Chunk, head: usize, rows: &mut [T::Acc]) {
         let p = self.sizes.p;
-        rows.resize(chunk.rows * p, T::Acc::ZERO);
         let x = self.head(x, chunk, head);
         for (i, row) in rows.chunks_mut(p).enumerate() {
             T::widen(&x.data[i * x.stride..][..p], row);
@@ -184,7 +190,8 @@ impl<'a, T: Float> Inputs<'a, T> {
         let tasks = self.split(y, r * row, &chunks);
         let one = self.sizes.state();
         try_for_tasks(tasks, self.threads(chunks.len()), |_, (chunk, y)| {
-            let mut room = Room::new(self.sizes, &chunk);
+            let mut memory = Room::<T::Acc>::memory(self.sizes, &chunk)?;
+            let mut room = Room::new(self.sizes, &chunk, &mut memory);
             for group in 0..self.sizes.g {
                 self.scores(&chunk, group, &mut room)?;
                 for head in self.heads(group) {
@@ -193,19 +200,19 @@ impl<'a, T: Float> Inputs<'a, T> {
                     let state = states.get(at * one..(at + 1) * one).unwrap_or_default();
                     let decays = Decays::new(self, &chunk, head);
                     self.from_state(state, &mut room)?;
-                    self.widened_rows(self.x, &chunk, head, &mut room.x);
-                    scale_rows(&mut room.tile, p, &decays.before, r);
+                    self.widened_rows(self.x, &chunk, head, room.x);
+                    scale_rows(room.tile, p, &decays.before, r);
                     if let Some(d) = self.d {
-                        add_scaled(&mut room.tile, d[head], &room.x);
+                        add_scaled(room.tile, d[head], room.x);
                     }
-                    decays.fill_lambda(&mut room.lambda);
-                    mask(&room.scores, &room.lambda, &decays.scale, r, &mut room.masked);
+                    decays.fill_lambda(room.lambda);
+                    mask(room.scores, room.lambda, &decays.scale, r, room.masked);
                     let product =
                         product(chunk.rows, p, chunk.rows, Layout::RowMajor, Layout::RowMajor);
-                    let left = Dense { data: &room.masked, stride: chunk.rows };
-                    let right = Dense { data: &room.x, stride: p };
+                    let left = Dense { data: &*room.masked, stride: chunk.rows };
+                    let right = Dense { data: &*room.x, stride: p };
                     let intra = Gemm { product, left: &left, right: &right };
-                    room.gemm.run(&intra, &mut room.tile, Store::Add)?;
+                    room.gemm.run(&intra, room.tile, Store::Add)?;
                     for (i, tile) in room.tile.chunks(p).enumerate() {
                         T::narrow(tile, &mut y[i * row + head * p..][..p]);
                     }
@@ -226,7 +233,7 @@ impl<'a, T: Float> Inputs<'a, T> {
         let (rows, n) = (chunk.rows, self.sizes.n);
         room.gemm.pack_left(&q, Layout::RowMajor, [rows, n], &mut room.left)?;
         room.gemm.pack_right(&k, Layout::Transposed, [n, rows], &mut room.right)?;
-        room.gemm.multiply(&room.left, &room.right, &mut room.scores, Store::Overwrite);
+        room.gemm.multiply(&room.left, &room.right, room.scores, Store::Overwrite);
         Ok(())
     }
 
@@ -235,7 +242,7 @@ impl<'a, T: Float> Inputs<'a, T> {
         let Sizes { p, n, .. } = self.sizes;
         let state = Dense { data: state, stride: n };
         room.gemm.pack_right(&state, Layout::Transposed, [n, p], &mut room.right)?;
-        room.gemm.multiply(&room.left, &room.right, &mut room.tile, Store::Overwrite);
+        room.gemm.multiply(&room.left, &room.right, room.tile, Store::Overwrite);
         Ok(())
     }
 
@@ -324,38 +331,49 @@ impl<A: Real> Decays<A> {
 }
 
 /// The temporary values of a task.
-pub(super) struct Room<A> {
+pub(super) struct Room<'a, A> {
     pub(super) gemm: LocalGemm<A>,
-    /// `[rows, rows]`
-    pub(super) scores: Vec<A>,
-    /// `[rows, rows]`
-    pub(super) masked: Vec<A>,
-    /// `[steps, steps]`
-    pub(super) lambda: Vec<A>,
-    /// `[rows, p]`
-    pub(super) tile: Vec<A>,
-    /// `x` of a head, `[rows, p]`
-    pub(super) x: Vec<A>,
     /// `q` or, backward, `k` of a group, `[rows, n]`
     pub(super) left: Panels<A>,
     pub(super) right: Panels<A>,
+    /// `[rows, rows]`
+    pub(super) scores: &'a mut [A],
+    /// `[rows, rows]`
+    pub(super) masked: &'a mut [A],
+    /// `[steps, steps]`
+    pub(super) lambda: &'a mut [A],
+    /// `[rows, p]`
+    pub(super) tile: &'a mut [A],
+    /// `x` of a head, `[rows, p]`
+    pub(super) x: &'a mut [A],
 }
 
-impl<A: Real> Room<A> {
-    pub(super) fn new(sizes: Sizes, chunk: &Chunk) -> Room<A> {
+impl<'a, A: Real> Room<'a, A> {
+    fn lens(sizes: Sizes, chunk: &Chunk) -> [usize; 5] {
         let (rows, steps) = (chunk.rows, chunk.steps.len());
-        let zeros = |len| vec![A::ZERO; len];
-        Room {
-            gemm: LocalGemm::new(),
-            scores: zeros(rows * rows),
-            masked: zeros(rows * rows),
-            lambda: zeros(steps * steps),
-            tile: zeros(rows * sizes.p),
-            x: Vec::new(),
-            left: Panels::default(),
-            right: Panels::default(),
-        }
+        [rows * rows, rows * rows, steps * steps, rows * sizes.p, rows * sizes.p]
     }
+
+    /// Memory for it.
+    pub(super) fn memory(sizes: Sizes, chunk: &Chunk) -> Result<CpuBuffer> {
+        let len: usize = Self::lens(sizes, chunk).iter().sum();
+        CpuBuffer::scratch(OP, len * size_of::<A>())
+    }
+
+    pub(super) fn new(sizes: Sizes, chunk: &Chunk, memory: &'a mut CpuBuffer) -> Room<'a, A> {
+        let [scores, masked, lambda, tile, x] = split_into(memory, Self::lens(sizes, chunk));
+        let (left, right) = (Panels::default(), Panels::default());
+        Room { gemm: LocalGemm::new(), left, right, scores, masked, lambda, tile, x }
+    }
+}
+
+/// Slices of these lengths, one after the other.
+pub(super) fn split_into<A: Real, const N: usize>(
+    memory: &mut CpuBuffer,
+    lens: [usize; N],
+) -> [&mut [A]; N] {
+    let mut rest = memory.as_mut_slice::<A>();
+    lens.map(|len| rest.split_off_mut(..len).expect("memory of these lengths"))
 }
 
 vectorized! {
