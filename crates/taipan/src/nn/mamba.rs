@@ -228,9 +228,9 @@ impl MambaBlock {
         })?; // [b, l, inner]
         let mut selected = self.x_proj.forward(&u)?.split(2, &self.sizes)?; // of [b, l, r + 2n]
         if let Some(eps) = self.norm_eps {
-            selected
-                .iter_mut()
-                .try_for_each(|part| Ok::<_, Error>(*part = unit_norm(part, eps)?))?;
+            for part in &mut selected {
+                *part = unit_norm(part, eps)?;
+            }
         }
         let [dt, b, c] = &selected[..] else { unreachable!("as many parts as sizes") };
         let delta = self.dt_proj.product(dt)?; // [b, l, inner]

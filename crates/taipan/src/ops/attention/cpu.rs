@@ -182,7 +182,7 @@ impl<'a, T: Float> Inputs<'a, T> {
         let (mut q, mut q_panels, mut weight_panels) =
             (Vec::new(), Panels::default(), Panels::default());
         // The products of keys and rows, [keys, rows]; then the weights.
-        let mut weights = vec![T::Acc::ZERO; BLOCK * BLOCK];
+        let mut weights = [T::Acc::ZERO; BLOCK * BLOCK];
         for (start, len) in blocks_of(span.rows.clone()) {
             let rows = start..start + len;
             let at = start - span.rows.start;

@@ -199,7 +199,7 @@ impl<'a, T: Float> Inputs<'a, T> {
                     let at = at + chunk.index - chunks.start;
                     let state = states.get(at * one..(at + 1) * one).unwrap_or_default();
                     let decays = Decays::new(self, &chunk, head);
-                    self.from_state(state, &mut room)?;
+                    self.times_state(state, &mut room)?;
                     self.widened_rows(self.x, &chunk, head, room.x);
                     scale_rows(room.tile, p, &decays.before, r);
                     if let Some(d) = self.d {
@@ -238,7 +238,7 @@ impl<'a, T: Float> Inputs<'a, T> {
     }
 
     /// `left·stateᵀ`, `[rows, p]`, in `room.tile`, with what is packed as `room.left`.
-    pub(super) fn from_state(&self, state: &[T::Acc], room: &mut Room<T::Acc>) -> Result<()> {
+    pub(super) fn times_state(&self, state: &[T::Acc], room: &mut Room<T::Acc>) -> Result<()> {
         let Sizes { p, n, .. } = self.sizes;
         let state = Dense { data: state, stride: n };
         room.gemm.pack_right(&state, Layout::Transposed, [n, p], &mut room.right)?;

@@ -126,7 +126,7 @@ pub(super) fn forward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     scan.local_states((scan.rows(scan.x), scan.group_rows(scan.k)), &decays.entering, states)?;
     scan.carry(Direction::Forward, (&decays, scan.initial_state), states, final_state.data)?;
     let (masked, _, _) = scan.masks(Save::Masked)?;
-    let seen = scan.from_states((scan.group_rows(scan.q), states), &decays.before)?;
+    let seen = scan.times_states((scan.group_rows(scan.q), states), &decays.before)?;
     let Sizes { p, .. } = scan.sizes;
     let finish = if scan.d.is_some() { Finish::AddSkip } else { Finish::Add };
     scan.run(
@@ -165,7 +165,7 @@ pub(super) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     let lambda = lambda.expect("asked for");
 
     // From inputs to the state behind the chunk, and to its outputs.
-    let to_behind = scan.from_states((scan.group_rows(scan.k), &dstates), &decays.after)?;
+    let to_behind = scan.times_states((scan.group_rows(scan.k), &dstates), &decays.after)?;
     let dinput = scan.scratch(scan.x.spec.len())?;
     scan.run(
         Product {
@@ -222,7 +222,7 @@ pub(super) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
 
     // Of the decays.
     let [before_dots, behind_dots] = [scan.scratch(steps)?, scan.scratch(steps)?];
-    let seen = scan.from_states((scan.group_rows(scan.q), states.data), &decays.before)?;
+    let seen = scan.times_states((scan.group_rows(scan.q), states.data), &decays.before)?;
     scan.dots((dy.all(), scan.elem), (seen.all(), DType::F32), [steps, r, h, p], &before_dots)?;
     scan.dots(x, (to_behind.all(), DType::F32), [steps, r, h, p], &behind_dots)?;
     let state_dots = scan.scratch(b * h * chunks)?;
@@ -465,7 +465,7 @@ impl<'a> Context<'a> {
     }
 
     /// `factor_t·state·q_t` of each head, `[b, rows, h, p]` in f32.
-    fn from_states(
+    fn times_states(
         &self,
         (q, states): (Operand, &GpuBuffer),
         factor: &GpuBuffer,
