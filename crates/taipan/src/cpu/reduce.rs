@@ -1,9 +1,9 @@
 //! Sums and maxima, in an order that depends on sizes only.
 
 use super::isa::vectorized;
-use super::map::add;
+use super::map::{BLOCK, add};
 use super::threads::{GRAIN, for_chunks};
-use crate::dtype::{Float, Real};
+use crate::dtype::{Float, Real, widened};
 use crate::reduction::{Fold, Reduction};
 
 /// Fill `out`, `[outer, inner]`, with the reductions of `x`, `[outer, len, inner]`.
@@ -51,7 +51,6 @@ impl Fold {
 /// `[outer, len]` to `[outer]`: first blocks of each row, in parallel, then the results of the
 /// blocks.
 fn reduce_rows<T: Float>(Reduction { fold, len, .. }: Reduction, x: &[T], out: &mut [T]) {
-    const BLOCK: usize = 1024;
     let blocks = len.div_ceil(BLOCK);
     let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks];
     for_chunks(&mut partial, GRAIN.div_ceil(len.clamp(1, BLOCK)), |start, chunk| {
@@ -60,8 +59,7 @@ fn reduce_rows<T: Float>(Reduction { fold, len, .. }: Reduction, x: &[T], out: &
             let (row, block) = ((start + i) / blocks, (start + i) % blocks);
             let x = &x[row * len..][..len][block * BLOCK..];
             let wide = &mut wide[..x.len().min(BLOCK)];
-            T::widen(&x[..wide.len()], wide);
-            *partial = fold.slice(wide);
+            *partial = fold.slice(widened(&x[..wide.len()], wide));
         }
     });
     for_chunks(out, GRAIN.div_ceil(blocks.max(1)), |start, chunk| {
@@ -72,32 +70,55 @@ fn reduce_rows<T: Float>(Reduction { fold, len, .. }: Reduction, x: &[T], out: &
     });
 }
 
-/// `[outer, len, inner]` to `[outer, inner]`: strips of columns, in parallel, summed in blocks of
-/// rows so that the error does not grow with their number.
+/// `[outer, len, inner]` to `[outer, inner]`: first blocks of rows, so that the error does not grow
+/// with their number, in parallel, then the results of the blocks.
 fn reduce_columns<T: Float>(reduction: Reduction, x: &[T], out: &mut [T]) {
     let Reduction { fold, len, inner, .. } = reduction;
-    const STRIP: usize = 256;
     const ROWS: usize = 256;
-    for_chunks(out, (GRAIN / len.max(1)).max(1).next_multiple_of(STRIP), |start, chunk| {
-        let mut wide = [T::Acc::ZERO; STRIP];
-        let mut done = 0;
-        while done < chunk.len() {
-            let (outer, column) = ((start + done) / inner, (start + done) % inner);
-            let n = STRIP.min(inner - column).min(chunk.len() - done);
-            let mut total = [fold.start::<T::Acc>(); STRIP];
-            for first in (0..len).step_by(ROWS) {
-                let mut block = [fold.start::<T::Acc>(); STRIP];
-                for row in first..len.min(first + ROWS) {
-                    T::widen(&x[(outer * len + row) * inner + column..][..n], &mut wide[..n]);
-                    fold.merge(&mut block[..n], &wide[..n]);
-                }
-                fold.merge(&mut total[..n], &block[..n]);
+    let blocks = len.div_ceil(ROWS);
+    let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks]; // [outer, blocks, inner]
+    for_strips(&mut partial, (len.min(ROWS), inner), |strip, row, column| {
+        let mut wide = [T::Acc::ZERO; BLOCK];
+        let (outer, block) = (row / blocks, row % blocks);
+        for i in block * ROWS..len.min((block + 1) * ROWS) {
+            let x = &x[(outer * len + i) * inner + column..];
+            for (acc, x) in strip.chunks_mut(BLOCK).zip(x.chunks(BLOCK)) {
+                let x = &x[..acc.len()];
+                fold.merge(acc, widened(x, &mut wide[..x.len()]));
             }
-            for x in &mut total[..n] {
-                *x = fold.finish(*x, len);
+        }
+    });
+    for_strips(out, (blocks, inner), |strip, outer, column| {
+        let mut total = [T::Acc::ZERO; BLOCK];
+        for (i, out) in strip.chunks_mut(BLOCK).enumerate() {
+            let total = &mut total[..out.len()];
+            total.fill(fold.start());
+            for block in 0..blocks {
+                let partial = &partial[(outer * blocks + block) * inner + column + i * BLOCK..];
+                fold.merge(total, &partial[..out.len()]);
             }
-            T::narrow(&total[..n], &mut chunk[done..done + n]);
-            done += n;
+            total.iter_mut().for_each(|x| *x = fold.finish(*x, len));
+            T::narrow(total, out);
+        }
+    });
+}
+
+/// Call `f(strip, row, column)` for strips of the rows of `out`, `[…, inner]`, in parallel; for each
+/// element `depth` others are read. Strips are long, since memory is fast where it is read in order.
+fn for_strips<T: Send>(
+    out: &mut [T],
+    (depth, inner): (usize, usize),
+    f: impl Fn(&mut [T], usize, usize) + Sync,
+) {
+    const STRIP: usize = 4096;
+    for_chunks(out, (GRAIN / depth.max(1)).max(STRIP), |start, mut chunk| {
+        let mut at = start;
+        while !chunk.is_empty() {
+            let (row, column) = (at / inner, at % inner);
+            let (strip, rest) = chunk.split_at_mut(STRIP.min(inner - column).min(chunk.len()));
+            at += strip.len();
+            f(strip, row, column);
+            chunk = rest;
         }
     });
 }
@@ -126,9 +147,6 @@ pub(crate) fn max<A: Real>(x: &[A]) -> Option<A> {
         _ => Some(max_by_lanes(x, first)),
     }
 }
-
-/// Elements of a block of [`first_largest`].
-pub(crate) const BLOCK: usize = 1024;
 
 /// The first largest element of a row and its index; a NaN counts as largest. `block(i, x)` sets
 /// `x` to the elements from `i` on. −∞ and 0 for an empty row.

@@ -112,15 +112,20 @@ impl Kernel for Dropout {
 
 vectorized! {
     /// `y = x·factor`, or 0 where dropped. A pair of elements, the first of which has this number,
-    /// takes the two words of a counter.
+    /// takes the two words of a counter. At most [`BLOCK`] elements.
     fn drop_some<I: Isa, A: Real>(op: Dropout, pair: u64, factor: A, x: &[A], y: &mut [A]) {
+        let (low, high) = (pair as u32, (pair >> 32) as u32);
+        let mut bits = [[0; 2]; BLOCK / 2];
+        // A loop of its own, over words of 32 bits alone, is vectorised.
+        let mut i = 0;
+        for bits in &mut bits[..x.len().div_ceil(2)] {
+            let next = low.wrapping_add(i);
+            *bits = threefry(op.key, [next, high.wrapping_add(u32::from(next < low))]);
+            i += 1;
+        }
         let threshold = op.threshold();
-        for (i, (x, y)) in x.chunks(2).zip(y.chunks_mut(2)).enumerate() {
-            let pair = pair + i as u64;
-            let bits = threefry(op.key, [pair as u32, (pair >> 32) as u32]);
-            for ((x, y), bits) in x.iter().zip(y).zip(bits) {
-                *y = if bits >= threshold { *x * factor } else { A::ZERO };
-            }
+        for ((x, y), bits) in x.iter().zip(y).zip(bits.as_flattened()) {
+            *y = if *bits >= threshold { *x * factor } else { A::ZERO };
         }
     }
 }

@@ -6,6 +6,7 @@ mod truncate;
 use self::truncate::Truncate;
 use super::topk::TopK;
 use crate::cpu::isa::{Isa, vectorized};
+use crate::cpu::map::BLOCK;
 use crate::cpu::math::Math;
 use crate::cpu::reduce;
 use crate::cpu::threads::{GRAIN, for_chunks};
@@ -182,7 +183,7 @@ impl Draw {
         if !most.to_f64().is_finite() {
             return first;
         }
-        let mut numbers = [0; reduce::BLOCK];
+        let mut numbers = [0; BLOCK];
         let scores = |first: usize, wide: &mut [T::Acc]| {
             widen(first, wide);
             let numbers = &mut numbers[..wide.len()];
