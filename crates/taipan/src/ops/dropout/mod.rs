@@ -117,11 +117,9 @@ vectorized! {
         let (low, high) = (pair as u32, (pair >> 32) as u32);
         let mut bits = [[0; 2]; BLOCK / 2];
         // A loop of its own, over words of 32 bits alone, is vectorised.
-        let mut i = 0;
-        for bits in &mut bits[..x.len().div_ceil(2)] {
+        for (i, bits) in (0..).zip(&mut bits[..x.len().div_ceil(2)]) {
             let next = low.wrapping_add(i);
             *bits = threefry(op.key, [next, high.wrapping_add(u32::from(next < low))]);
-            i += 1;
         }
         let threshold = op.threshold();
         for ((x, y), bits) in x.iter().zip(y).zip(bits.as_flattened()) {
