@@ -157,12 +157,22 @@ impl<const COMPILES: bool> CustomOp for Bad<COMPILES> {
     }
 }
 
+/// Not in a browser, which compiles later: there, some later call returns the error.
+#[cfg(not(target_family = "wasm"))]
 #[test]
-fn bad_wgsl_is_an_error_and_never_reads_foreign_memory() -> Result<()> {
+fn bad_wgsl_is_an_error() -> Result<()> {
     for device in devices().into_iter().filter(|device| *device != Device::Cpu) {
         let x = Tensor::full(&[10], 3.0, DType::F32, &device)?;
         let error = custom(Bad::<false>, &[&x]).unwrap_err().to_string();
         assert!(error.starts_with("bad: the kernel is refused: "), "{error}");
+    }
+    Ok(())
+}
+
+#[test]
+fn bad_wgsl_never_reads_foreign_memory() -> Result<()> {
+    for device in devices().into_iter().filter(|device| *device != Device::Cpu) {
+        let x = Tensor::full(&[10], 3.0, DType::F32, &device)?;
         let read = custom(Bad::<true>, &[&x])?.read_blocking::<f32>()?;
         assert!(read.iter().all(|y| [0.0, 3.0].contains(y)), "{read:?}");
     }

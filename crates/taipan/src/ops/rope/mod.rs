@@ -70,8 +70,8 @@ impl Rope {
         };
         ensure!(OP, d % 2 == 0, "the input is {shape:?}, expected an even number of channels");
         ensure!(OP, base >= 1.0 && base.is_finite(), "base is {base}, expected 1 or more");
-        let end = self.position.saturating_add(l);
-        ensure!(OP, end <= u32::MAX as usize, "position {end}, expected less than 2³²");
+        let end = (self.position as u64).saturating_add(l as u64);
+        ensure!(OP, end <= u32::MAX.into(), "position {end}, expected less than 2³²");
         Ok(())
     }
 
