@@ -135,6 +135,11 @@ impl Report {
                 let normed = if norm_eps.is_some() { " with norms of Δ, B and C" } else { "" };
                 format!("Δ of rank {time_step_rank}{normed}")
             }
+            Ssm::Mamba2 { head_dim, n_groups, .. } => {
+                let groups =
+                    if n_groups == 1 { String::new() } else { format!(" in {n_groups} groups") };
+                format!("{} heads of {head_dim}{groups}", config.inner_size() / head_dim)
+            }
         };
         let head = if config.tie_word_embeddings { "tied" } else { "untied" };
         let biases = match (config.use_bias, config.use_conv_bias) {

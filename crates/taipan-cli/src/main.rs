@@ -1,5 +1,6 @@
 //! The program `taipan`.
 
+mod arch;
 mod bench;
 mod convert;
 mod devices;

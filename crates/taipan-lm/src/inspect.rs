@@ -7,7 +7,7 @@ use taipan::nn::Module;
 use taipan::{DType, Tensor, concat};
 
 use crate::error::{Result, ensure};
-use crate::{LanguageModel, Role};
+use crate::{LanguageModel, Role, Ssm};
 
 const OP: &str = "inspect";
 
@@ -115,6 +115,9 @@ impl LanguageModel {
         if let Some(id) = ids.iter().find(|id| **id as usize >= v) {
             ensure!(false, OP, "token {id}, expected less than {v}");
         }
+        let family = self.config().family.title();
+        let is_mamba = matches!(self.config().ssm, Ssm::Mamba { .. });
+        ensure!(is_mamba, OP, "a model of {family}, expected the scans of Mamba");
         let floats = !self.is_quantized();
         ensure!(floats, OP, "the weights are in 8 bits, expected floats: there is no gradient");
         // Gradients of weights are not needed, and take as much memory as the model.

@@ -91,10 +91,11 @@ impl Memory {
     pub fn of_running(config: &Config, dtype: DType, batch_size: usize) -> Memory {
         let Memory { weights, .. } = Memory::of_training(config, dtype, &Recipe::default());
         let [small, wide] = [dtype, Role::Recurrence.dtype(dtype)].map(|dtype| dtype.size() as f64);
-        let [d, inner, n, k] =
-            [config.hidden_size, config.inner_size(), config.state_size, config.conv_kernel]
-                .map(|size| size as f64);
-        let state = config.num_hidden_layers as f64 * inner * (n * wide + (k - 1.0) * small);
+        let [d, inner, mixed] = [config.hidden_size, config.inner_size(), config.conv_channels()]
+            .map(|size| size as f64);
+        let [n, k] = [config.state_size, config.conv_kernel].map(|size| size as f64);
+        let layer = inner * n * wide + mixed * (k - 1.0) * small;
+        let state = config.num_hidden_layers as f64 * layer;
         // Of a layer: the residual stream and its norm; x, z, Δ and y. Behind the last: logits.
         let token = 2.0 * (wide + small) * d + 6.0 * small * inner;
         let logits = config.vocab_size as f64 * (small + wide);
@@ -123,6 +124,14 @@ fn mixer(config: &Config, [small, wide]: [f64; 2], length: usize) -> (f64, f64) 
             // chunk.
             let saved = small * (5.0 * inner + time_step_rank as f64 + 2.0 * n);
             (saved + wide * n * inner * chunks, 5.0 * small * inner)
+        }
+        Ssm::Mamba2 { head_dim, .. } => {
+            let (heads, mixed) = (inner / head_dim as f64, config.conv_channels() as f64);
+            let chunks = length.div_ceil(64) as f64 / length.max(1) as f64;
+            // z, y and its norm; x, B and C, before and after the convolution and apart; dt, Δ and
+            // the decay; the states before each chunk.
+            let saved = small * (3.0 * inner + 3.0 * mixed + heads) + 3.0 * wide * heads;
+            (saved + wide * n * inner * chunks, small * (3.0 * inner + 2.0 * mixed))
         }
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Config, Error, Recipe, Ssm};
+use crate::{Config, Error, Family, Recipe, Ssm};
 
 /// A size of model, with a recipe to train it: two for a laptop, and those of the published
 /// checkpoints.
@@ -33,11 +33,25 @@ pub enum Preset {
     B1_4,
     /// As `state-spaces/mamba-2.8b`.
     B2_8,
+    /// `Tiny` of Mamba-2.
+    Mamba2Tiny,
+    /// `Small` of Mamba-2.
+    Mamba2Small,
+    /// As `state-spaces/mamba2-130m`.
+    Mamba2M130,
+    /// As `state-spaces/mamba2-370m`.
+    Mamba2M370,
+    /// As `state-spaces/mamba2-780m`.
+    Mamba2M780,
+    /// As `state-spaces/mamba2-1.3b`.
+    Mamba2B1_3,
+    /// As `state-spaces/mamba2-2.7b`.
+    Mamba2B2_7,
 }
 
 impl Preset {
-    /// All of them, the smallest first.
-    pub const ALL: [Preset; 7] = [
+    /// All of them, the smallest of each family first.
+    pub const ALL: [Preset; 14] = [
         Preset::Tiny,
         Preset::Small,
         Preset::M130,
@@ -45,6 +59,13 @@ impl Preset {
         Preset::M790,
         Preset::B1_4,
         Preset::B2_8,
+        Preset::Mamba2Tiny,
+        Preset::Mamba2Small,
+        Preset::Mamba2M130,
+        Preset::Mamba2M370,
+        Preset::Mamba2M780,
+        Preset::Mamba2B1_3,
+        Preset::Mamba2B2_7,
     ];
 
     /// The name; width and layers of the model; of its recipe the sequences per batch, tokens per
@@ -59,18 +80,36 @@ impl Preset {
             Preset::M790 => ("790m", [1536, 48], [4, 2048, 8], 1.25e-3, 20_000),
             Preset::B1_4 => ("1.4b", [2048, 48], [4, 2048, 8], 1e-3, 20_000),
             Preset::B2_8 => ("2.8b", [2560, 64], [4, 2048, 8], 8e-4, 20_000),
+            Preset::Mamba2Tiny => ("mamba2-tiny", [128, 4], [8, 256, 1], 3e-3, 1000),
+            Preset::Mamba2Small => ("mamba2-small", [384, 8], [16, 512, 1], 2e-3, 4000),
+            Preset::Mamba2M130 => ("mamba2-130m", [768, 24], [8, 1024, 4], 3e-3, 20_000),
+            Preset::Mamba2M370 => ("mamba2-370m", [1024, 48], [4, 2048, 8], 1.5e-3, 20_000),
+            Preset::Mamba2M780 => ("mamba2-780m", [1536, 48], [4, 2048, 8], 1.25e-3, 20_000),
+            Preset::Mamba2B1_3 => ("mamba2-1.3b", [2048, 48], [4, 2048, 8], 1e-3, 20_000),
+            Preset::Mamba2B2_7 => ("mamba2-2.7b", [2560, 64], [4, 2048, 8], 8e-4, 20_000),
         }
     }
 
     /// The shape of the model, for a vocabulary of this size.
     pub fn config(self, vocab_size: usize) -> Config {
         let (_, [hidden_size, num_hidden_layers], ..) = self.row();
-        Config {
-            vocab_size,
-            hidden_size,
-            num_hidden_layers,
-            ssm: Ssm::mamba(hidden_size.div_ceil(16)),
-            ..Config::default()
+        let sizes = Config { vocab_size, hidden_size, num_hidden_layers, ..Config::default() };
+        let (family, ssm, state_size) = match self.family() {
+            Family::Mamba2 if self == Preset::Mamba2Tiny => (Family::Mamba2, Ssm::mamba2(32), 64),
+            Family::Mamba2 => (Family::Mamba2, Ssm::mamba2(64), 128),
+            family => (family, Ssm::mamba(hidden_size.div_ceil(16)), sizes.state_size),
+        };
+        Config { family, ssm, state_size, ..sizes }
+    }
+
+    /// The family of the model.
+    pub fn family(self) -> Family {
+        match self {
+            Preset::Mamba2Tiny | Preset::Mamba2Small | Preset::Mamba2M130 | Preset::Mamba2M370 => {
+                Family::Mamba2
+            }
+            Preset::Mamba2M780 | Preset::Mamba2B1_3 | Preset::Mamba2B2_7 => Family::Mamba2,
+            _ => Family::Mamba,
         }
     }
 
@@ -122,6 +161,16 @@ mod tests {
         ] {
             assert_eq!(preset.config(50280).parameters(), parameters, "{preset}");
         }
+        // state-spaces/mamba2-*, padded to 50288.
+        for (preset, parameters) in [
+            (Preset::Mamba2M130, 128_989_632),
+            (Preset::Mamba2M370, 368_346_624),
+            (Preset::Mamba2M780, 780_161_280),
+            (Preset::Mamba2B1_3, 1_343_757_312),
+            (Preset::Mamba2B2_7, 2_702_599_680),
+        ] {
+            assert_eq!(preset.config(50288).parameters(), parameters, "{preset}");
+        }
     }
 
     #[test]
@@ -131,7 +180,8 @@ mod tests {
         }
         assert_eq!(
             "131m".parse::<Preset>().unwrap_err().to_string(),
-            "preset: 131m found, expected one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b"
+            "preset: 131m found, expected one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b, \
+             mamba2-tiny, mamba2-small, mamba2-130m, mamba2-370m, mamba2-780m, mamba2-1.3b, mamba2-2.7b"
         );
     }
 }

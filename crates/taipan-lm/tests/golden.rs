@@ -111,24 +111,29 @@ fn follow(curve: &Curve, mut model: LanguageModel, tolerance: f64) {
 }
 
 #[test]
-fn fifty_steps_follow_pytorch() {
-    let curve: Curve = json("curve.json");
-    assert!(curve.steps.len() == 50 && curve.steps[49].loss < 0.9 * curve.steps[0].loss);
-    for device in devices() {
-        follow(&curve, model("curve", DType::F32, &device), 1e-4);
-    }
-    if devices().contains(&Device::Cpu) {
-        follow(&curve, model("curve", DType::F64, &Device::Cpu), 1e-9);
+fn steps_follow_pytorch() {
+    for (name, steps, learned) in [("curve", 50, 0.9), ("curve-mamba2", 20, 0.99)] {
+        let curve: Curve = json(&format!("{name}.json"));
+        assert_eq!(curve.steps.len(), steps);
+        assert!(curve.steps[steps - 1].loss < learned * curve.steps[0].loss, "{name}");
+        for device in devices() {
+            follow(&curve, model(name, DType::F32, &device), 1e-4);
+        }
+        if devices().contains(&Device::Cpu) {
+            follow(&curve, model(name, DType::F64, &Device::Cpu), 1e-9);
+        }
     }
 }
 
 #[test]
 fn steps_that_recompute_activations_follow_pytorch() {
-    let mut curve: Curve = json("curve.json");
-    curve.steps.truncate(10);
-    for device in devices() {
-        let model = model("curve", DType::F32, &device).with_activations(Activations::Recomputed);
-        follow(&curve, model, 1e-4);
+    for name in ["curve", "curve-mamba2"] {
+        let mut curve: Curve = json(&format!("{name}.json"));
+        curve.steps.truncate(10);
+        for device in devices() {
+            let model = model(name, DType::F32, &device).with_activations(Activations::Recomputed);
+            follow(&curve, model, 1e-4);
+        }
     }
 }
 
@@ -155,8 +160,18 @@ fn norm(values: &[f64]) -> f64 {
 }
 
 /// Models of transformers with different options, one as the paper's code saves it, and adapters.
-const MODELS: [&str; 8] =
-    ["options", "biased", "states", "odd", "falcon", "original", "lora", "lora-tied"];
+const MODELS: [&str; 10] = [
+    "options",
+    "biased",
+    "states",
+    "odd",
+    "falcon",
+    "mamba2",
+    "mamba2-groups",
+    "original",
+    "lora",
+    "lora-tied",
+];
 
 /// For each model, device and type: its name, the model, what is expected of it, and the relative
 /// error that is allowed.

@@ -3,7 +3,8 @@
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{
-    Activations, Batch, Config, IGNORE, Initialization, LanguageModel, Role, Ssm, TimeStepInit,
+    Activations, Batch, Config, Family, IGNORE, Initialization, LanguageModel, Role, Ssm,
+    TimeStepInit,
 };
 
 fn config() -> Config {
@@ -15,6 +16,16 @@ fn config() -> Config {
         ssm: Ssm::mamba(2),
         ..Config::default()
     }
+}
+
+/// One of every kind of mixer.
+fn configs() -> [Config; 2] {
+    [config(), Config { family: Family::Mamba2, ssm: Ssm::mamba2(3), ..config() }]
+}
+
+/// Every kind of mixer on every device.
+fn cases() -> impl Iterator<Item = (Config, Device)> {
+    configs().into_iter().flat_map(|config| devices().into_iter().map(move |d| (config.clone(), d)))
 }
 
 /// Tokens without a pattern.
@@ -47,8 +58,8 @@ fn assert_close(found: &[f64], expected: &[f64], tolerance: f64) {
 #[test]
 fn text_in_pieces_gives_the_logits_of_the_whole() {
     let ids = tokens(40);
-    for device in devices() {
-        let model = LanguageModel::new(&config(), DType::F32, 1, &device).unwrap();
+    for (config, device) in cases() {
+        let model = LanguageModel::new(&config, DType::F32, 1, &device).unwrap();
         let tensor = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], &device).unwrap();
         let whole = read(&model.next(&tensor(&ids), None).unwrap().0);
         for piece in [1, 2, 17, 39] {
@@ -65,8 +76,8 @@ fn text_in_pieces_gives_the_logits_of_the_whole() {
 #[test]
 fn sequences_of_a_batch_do_not_meet() {
     let (first, second) = (tokens(12), tokens(30)[12..24].to_vec());
-    for device in devices() {
-        let model = LanguageModel::new(&config(), DType::F32, 1, &device).unwrap();
+    for (config, device) in cases() {
+        let model = LanguageModel::new(&config, DType::F32, 1, &device).unwrap();
         let next = |ids: &[u32], batch_size: usize| {
             let ids = Tensor::new(ids, &[batch_size, 12], &device).unwrap();
             read(&model.next(&ids, None).unwrap().0)
@@ -80,8 +91,8 @@ fn sequences_of_a_batch_do_not_meet() {
 #[test]
 fn documents_in_a_row_learn_as_if_alone() {
     let ids = tokens(50);
-    for device in devices() {
-        let model = LanguageModel::new(&config(), DType::F32, 1, &device).unwrap();
+    for (config, device) in cases() {
+        let model = LanguageModel::new(&config, DType::F32, 1, &device).unwrap();
         let loss = |batch: &Batch| model.loss(batch).unwrap().item().unwrap();
         // One of 20 tokens and one of 29, the last of the one predicting nothing.
         let mut packed = batch(&ids, &[0, 20]);
@@ -97,11 +108,11 @@ fn documents_in_a_row_learn_as_if_alone() {
 
 #[test]
 fn recomputed_activations_give_the_same_bits() {
-    for (device, dtype) in devices().into_iter().flat_map(|device| {
+    for (config, device, dtype) in cases().flat_map(|(config, device)| {
         let types = [DType::F32, DType::F16].into_iter().filter(|dtype| device.supports(*dtype));
-        types.map(|dtype| (device.clone(), dtype)).collect::<Vec<_>>()
+        types.map(|dtype| (config.clone(), device.clone(), dtype)).collect::<Vec<_>>()
     }) {
-        let kept = LanguageModel::new(&config(), dtype, 1, &device).unwrap();
+        let kept = LanguageModel::new(&config, dtype, 1, &device).unwrap();
         let recomputed = kept.clone().with_activations(Activations::Recomputed);
         let batch = batch(&tokens(34), &[0, 9]);
         let gradients = |model: &LanguageModel| {
@@ -227,15 +238,16 @@ fn new_weights_follow_the_settings_of_the_config() {
 #[test]
 fn the_config_lists_the_tensors_of_the_model() {
     let options = [false, true];
-    for (use_bias, use_conv_bias, tie_word_embeddings) in
-        options.into_iter().flat_map(|a| options.map(|b| (a, b, a != b)))
+    let options = options.into_iter().flat_map(|a| options.map(|b| (a, b, a != b)));
+    for ((use_bias, use_conv_bias, tie_word_embeddings), base) in
+        options.flat_map(|options| configs().map(|config| (options, config)))
     {
         let config = Config {
             use_bias,
             use_conv_bias,
             tie_word_embeddings,
             intermediate_size: Some(21),
-            ..config()
+            ..base
         };
         let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu).unwrap();
         let mut stored: Vec<(String, Vec<usize>, Role)> = Vec::new();

@@ -8,11 +8,12 @@ use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
-use taipan_lm::{Config, Ssm};
+use taipan_lm::{Config, Family, Ssm};
 
 pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
 pub use self::run::{Decode, Prefill, decode, prefill};
 pub use self::step::{Step, step};
+use crate::arch::Arch;
 use crate::machine::{self, Dtype};
 use crate::{Failure, Usage};
 
@@ -99,13 +100,22 @@ impl fmt::Display for Table {
 }
 
 /// The shape of a model of these sizes, as the benches' flags name them.
-fn config([vocab_size, d_model, n_layer, d_state]: [usize; 4]) -> Result<Config, Failure> {
+fn config(
+    arch: Arch,
+    [vocab_size, d_model, n_layer]: [usize; 3],
+    d_state: Option<usize>,
+) -> Result<Config, Failure> {
+    let (family, ssm, state_size) = match arch {
+        Arch::Mamba => (Family::Mamba, Ssm::mamba(d_model.div_ceil(16)), 16),
+        Arch::Mamba2 => (Family::Mamba2, Ssm::mamba2(64), 128),
+    };
     let config = Config {
+        family,
         vocab_size,
         hidden_size: d_model,
         num_hidden_layers: n_layer,
-        state_size: d_state,
-        ssm: Ssm::mamba(d_model.div_ceil(16)),
+        state_size: d_state.unwrap_or(state_size),
+        ssm,
         ..Config::default()
     };
     config.check().map_err(Usage::from)?;
@@ -119,6 +129,9 @@ fn product_flops(config: &Config, tokens: usize, rows: usize) -> f64 {
     let n = config.state_size;
     let layer = match config.ssm {
         Ssm::Mamba { time_step_rank: r, .. } => 3 * d * inner + (r + 2 * n) * inner + r * inner,
+        Ssm::Mamba2 { head_dim, n_groups, .. } => {
+            d * (3 * inner + 2 * n_groups * n + inner / head_dim)
+        }
     };
     let products = tokens as f64 * (config.num_hidden_layers * layer) as f64;
     2.0 * (products + rows as f64 * (config.vocab_size * d) as f64)

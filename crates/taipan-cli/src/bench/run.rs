@@ -7,6 +7,7 @@ use taipan::{Device, Tensor, roofline};
 use taipan_lm::{LanguageModel, State};
 
 use super::{Common, Table, config, peak_memory, product_flops, seconds};
+use crate::arch::Arch;
 use crate::machine::{self, Quantize};
 use crate::{Failure, usage};
 
@@ -19,9 +20,12 @@ struct Model {
     /// Number of layers
     #[arg(long, value_name = "N", default_value_t = 24)]
     n_layer: usize,
-    /// State size per channel
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    d_state: usize,
+    /// Mixers of the model
+    #[arg(long, value_name = "NAME", default_value = "mamba")]
+    arch: Arch,
+    /// State size per channel [default: 16; of mamba2, 128]
+    #[arg(long, value_name = "N")]
+    d_state: Option<usize>,
     /// Size of the vocabulary
     #[arg(long, value_name = "N", default_value_t = 50280)]
     vocab_size: usize,
@@ -157,7 +161,8 @@ impl<'a> Run<'a> {
     fn new(flags: &'a Model, tokens: usize) -> Result<Run<'a>, Failure> {
         let device = machine::name_for(&flags.common.device, flags.quantize);
         let device = machine::device(device, flags.common.dtype)?;
-        let config = config([flags.vocab_size, flags.d_model, flags.n_layer, flags.d_state])?;
+        let config =
+            config(flags.arch, [flags.vocab_size, flags.d_model, flags.n_layer], flags.d_state)?;
         let all = flags.batch.saturating_mul(tokens);
         if !(1..=1 << 20).contains(&all) {
             return usage(format!("--batch × --tokens is {all}, expected 1 to 2^20"));

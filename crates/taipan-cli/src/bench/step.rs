@@ -9,6 +9,7 @@ use taipan::{DType, Device, Tensor, roofline};
 use taipan_lm::{Batch, LanguageModel};
 
 use super::{Common, Table, config, peak_memory, product_flops, seconds};
+use crate::arch::Arch;
 use crate::machine;
 use crate::{Failure, usage};
 
@@ -21,9 +22,12 @@ pub struct Step {
     /// Number of layers
     #[arg(long, value_name = "N", default_value_t = 4)]
     n_layer: usize,
-    /// State size per channel
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    d_state: usize,
+    /// Mixers of the model
+    #[arg(long, value_name = "NAME", default_value = "mamba")]
+    arch: Arch,
+    /// State size per channel [default: 16; of mamba2, 128]
+    #[arg(long, value_name = "N")]
+    d_state: Option<usize>,
     /// Size of the vocabulary
     #[arg(long, value_name = "N", default_value_t = 256)]
     vocab_size: usize,
@@ -116,7 +120,8 @@ struct Training {
 
 impl Training {
     fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
-        let config = config([flags.vocab_size, flags.d_model, flags.n_layer, flags.d_state])?;
+        let config =
+            config(flags.arch, [flags.vocab_size, flags.d_model, flags.n_layer], flags.d_state)?;
         let (batch_size, block_size) = (flags.batch_size, flags.block_size);
         let tokens = batch_size.saturating_mul(block_size);
         if !(1..=1 << 28).contains(&tokens) {

@@ -8,13 +8,14 @@ use clap::Command;
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 use taipan_lm::data::Split;
-use taipan_lm::{Activations, Config, InvalidValue, Lora, Preset, Recipe, Ssm};
+use taipan_lm::{Activations, Config, Family, InvalidValue, Lora, Preset, Recipe, Ssm};
 use toml::{Table, Value};
 
 use super::corpus::Corpus;
 use super::declare::settings;
 use super::settings_file::{self, read};
 use super::values::{LrCurve, Time};
+use crate::arch::Arch;
 use crate::machine::{self, Dtype};
 use crate::{Failure, Usage, model, usage};
 
@@ -69,6 +70,8 @@ settings! {
     "Model" {
         /// Size of the model, with its training settings; other flags override them
         preset: String = DEFAULT_PRESET.to_string(), flag "NAME", Run;
+        /// Mixers of the model
+        arch: Arch = Arch::of(config), flag "NAME", Model;
         /// Width of the model
         d_model: usize = config.hidden_size, flag "N", Model;
         /// Number of layers
@@ -82,7 +85,12 @@ settings! {
         /// Rank of the projection to Δ [default: --d-model / 16]
         dt_rank: usize = match config.ssm {
             Ssm::Mamba { time_step_rank, .. } if d_model == config.hidden_size => time_step_rank,
-            Ssm::Mamba { .. } => d_model.div_ceil(16),
+            _ => d_model.div_ceil(16),
+        }, flag "N", Model;
+        /// Channels of a head, with --arch mamba2
+        head_dim: usize = match config.ssm {
+            Ssm::Mamba2 { head_dim, .. } => head_dim,
+            Ssm::Mamba { .. } => 64,
         }, flag "N", Model;
         /// Do not tie the weights of the output head to the embedding
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -280,6 +288,11 @@ impl Settings {
         self.shape(1).check().map_err(Usage::from)?;
         self.recipe_of(&self.shape(1)).check().map_err(Usage::from)?;
         self.check_lora()?;
+        match (self.arch, self.specified.dt_rank, self.specified.head_dim) {
+            (Arch::Mamba2, Some(_), _) => return usage("--dt-rank is of --arch mamba"),
+            (Arch::Mamba, _, Some(_)) => return usage("--head-dim is of --arch mamba2"),
+            _ => {}
+        }
         self.check_ranges().map_err(Usage::from)?;
         // What TOML has no number for.
         Table::try_from(&self).map_err(|error| Usage(format!("settings: {error}")))?;
@@ -313,14 +326,19 @@ impl Settings {
 
     /// The shape of a new model.
     pub fn shape(&self, vocab_size: usize) -> Config {
+        let (family, ssm) = match self.arch {
+            Arch::Mamba => (Family::Mamba, Ssm::mamba(self.dt_rank)),
+            Arch::Mamba2 => (Family::Mamba2, Ssm::mamba2(self.head_dim)),
+        };
         Config {
+            family,
             vocab_size,
             hidden_size: self.d_model,
             num_hidden_layers: self.n_layer,
+            ssm,
             state_size: self.d_state,
             conv_kernel: self.d_conv,
             expand: self.expand,
-            ssm: Ssm::mamba(self.dt_rank),
             tie_word_embeddings: !self.untied,
             ..Config::default()
         }
@@ -389,15 +407,27 @@ fn tuning(config: &Config) -> (Preset, f64) {
         let sizes = [config, &preset.config(config.vocab_size)].map(Config::parameters);
         (sizes[0] as f64 / sizes[1] as f64).ln().abs()
     };
-    let nearest = Preset::ALL.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let alike =
+        Preset::ALL.into_iter().filter(|preset| Arch::of(&preset.config(1)) == Arch::of(config));
+    let nearest = alike.min_by(|a, b| distance(a).total_cmp(&distance(b)));
     let preset = nearest.expect("there is a preset");
     (preset, Recipe::min_lr(preset.recipe().schedule.peak))
 }
 
 fn preset(flags: &Flags) -> Result<Preset, Usage> {
-    match &flags.preset {
-        None => Ok(DEFAULT_PRESET),
-        Some(name) => name.parse().map_err(|error| Usage(format!("--{error}"))),
+    let name = flags.preset.clone().unwrap_or(DEFAULT_PRESET.to_string());
+    let name = match flags.arch {
+        Some(Arch::Mamba2) if !name.starts_with("mamba2-") => format!("mamba2-{name}"),
+        _ => name,
+    };
+    let preset: Preset = name.parse().map_err(|error| Usage(format!("--{error}")))?;
+    let found = Arch::of(&preset.config(1));
+    match flags.arch {
+        Some(arch) if arch != found => {
+            let family = preset.family().title();
+            Err(Usage(format!("--arch and --preset do not fit: {preset} is of {family}")))
+        }
+        _ => Ok(preset),
     }
 }
 
@@ -450,6 +480,10 @@ mod tests {
             ),
             ("lora = 8", "--lora needs --from, a model to adapt"),
             ("lora-alpha = 8", "--lora-alpha needs --lora"),
+            ("arch = 'mamba2'\ndt-rank = 3", "--dt-rank is of --arch mamba"),
+            ("head-dim = 32", "--head-dim is of --arch mamba2"),
+            ("arch = 'mamba'\npreset = 'mamba2-tiny'", "--arch and --preset do not fit"),
+            ("arch = 'mamba2'\nhead-dim = 48", "--head-dim is 48, expected a divisor of"),
             ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
             ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
         ];

@@ -180,7 +180,7 @@ fn the_help_tells_defaults() {
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "[default: stories]",
-        "[one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b]",
+        "[one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b, mamba2-tiny, ",
         "State size per channel [default: 16]",
         "[default: taipan-run]",
         "[default: --lr / 10]",

@@ -3,6 +3,7 @@
 #[path = "../../../taipan-lm/tests/common/empty.rs"]
 mod empty;
 mod errors;
+mod families;
 mod flags;
 mod harness;
 mod lr_find;

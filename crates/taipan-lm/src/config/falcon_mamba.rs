@@ -21,14 +21,17 @@ pub(super) const FILES: Files = Files {
 fn read(keys: &mut Keys) -> Result<Config> {
     let norm_eps = Some(keys.get_or("mixer_rms_eps", 1e-6)?);
     let config = mamba::read(keys)?;
-    let Ssm::Mamba { time_step_rank, .. } = config.ssm;
-    let ssm = Ssm::Mamba { time_step_rank, norm_eps };
+    let ssm = match config.ssm {
+        Ssm::Mamba { time_step_rank, .. } => Ssm::Mamba { time_step_rank, norm_eps },
+        other => other,
+    };
     Ok(Config { family: Family::FalconMamba, ssm, ..config })
 }
 
 fn write(config: &Config) -> Value {
-    let Ssm::Mamba { norm_eps, .. } = config.ssm;
     let mut keys = mamba::write(config);
-    keys["mixer_rms_eps"] = json!(norm_eps);
+    if let Ssm::Mamba { norm_eps, .. } = config.ssm {
+        keys["mixer_rms_eps"] = json!(norm_eps);
+    }
     keys
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use taipan::DType;
 
 use super::keys::{Keys, invalid};
-use super::{Config, falcon_mamba, mamba};
+use super::{Config, falcon_mamba, mamba, mamba2};
 use crate::Result;
 
 /// Models whose files have the same keys and names. What is computed is said by the other fields of
@@ -15,6 +15,8 @@ pub enum Family {
     Mamba,
     /// Zuo et al. 2024, `FalconMambaForCausalLM`.
     FalconMamba,
+    /// Dao & Gu 2024, `Mamba2ForCausalLM`.
+    Mamba2,
 }
 
 /// The files of a family, in Hugging Face's layout.
@@ -54,12 +56,13 @@ pub(crate) struct Names {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 2] = [Family::Mamba, Family::FalconMamba];
+    pub const ALL: [Family; 3] = [Family::Mamba, Family::FalconMamba, Family::Mamba2];
 
     fn files(self) -> &'static Files {
         match self {
             Family::Mamba => &mamba::FILES,
             Family::FalconMamba => &falcon_mamba::FILES,
+            Family::Mamba2 => &mamba2::FILES,
         }
     }
 

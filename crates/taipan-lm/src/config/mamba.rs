@@ -65,7 +65,10 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
 }
 
 pub(super) fn write(config: &Config) -> Value {
-    let Ssm::Mamba { time_step_rank, .. } = config.ssm;
+    let time_step_rank = match config.ssm {
+        Ssm::Mamba { time_step_rank, .. } => Some(time_step_rank),
+        Ssm::Mamba2 { .. } => None,
+    };
     json!({
         "conv_kernel": config.conv_kernel,
         "expand": config.expand,

@@ -5,6 +5,7 @@ mod family;
 mod init;
 mod keys;
 mod mamba;
+mod mamba2;
 mod original;
 mod tensors;
 
@@ -85,12 +86,37 @@ pub enum Ssm {
         /// to the mean square.
         norm_eps: Option<f64>,
     },
+    /// SSD of Dao & Gu 2024: heads of channels with one decay each.
+    Mamba2 {
+        /// Channels of a head.
+        head_dim: usize,
+        /// Groups of heads that share B and C.
+        n_groups: usize,
+        /// Equal groups of channels that are normed by themselves behind the gate: 1 in transformers'
+        /// Mamba-2, `n_groups` in the original code.
+        norm_groups: usize,
+        /// The least and the greatest Δ.
+        time_step_limit: [f64; 2],
+        /// What a file says of how other programs compute; nothing here depends on it.
+        chunk_size: usize,
+    },
 }
 
 impl Ssm {
     /// Mamba's, as published.
     pub fn mamba(time_step_rank: usize) -> Ssm {
         Ssm::Mamba { time_step_rank, norm_eps: None }
+    }
+
+    /// Mamba-2's, as published: heads of this size that share B and C.
+    pub fn mamba2(head_dim: usize) -> Ssm {
+        Ssm::Mamba2 {
+            head_dim,
+            n_groups: 1,
+            norm_groups: 1,
+            time_step_limit: [0.0, f64::INFINITY],
+            chunk_size: 256,
+        }
     }
 }
 
@@ -193,6 +219,17 @@ impl Config {
                 let eps = norm_eps.unwrap_or_default();
                 InvalidValue::check(OWNER, "mixer_rms_eps", eps, 0.0..=1.0)?;
             }
+            Ssm::Mamba2 { head_dim, n_groups, norm_groups, .. } => {
+                check_divisor("head_dim", head_dim, ("channels", channels))?;
+                check_divisor("n_groups", n_groups, ("heads", channels / head_dim))?;
+                check_divisor("norm_groups", norm_groups, ("channels", channels))?;
+            }
+        }
+        let fits = matches!(self.ssm, Ssm::Mamba2 { .. }) == (self.family == Family::Mamba2);
+        if !fits {
+            let (owner, name, found) = (OWNER, "ssm", format!("{:?}", self.ssm));
+            let expected = format!("mixers of {}", self.family.title());
+            return Err(InvalidValue { owner, name, found, expected });
         }
         // Beyond it hardly anything is left of what is normed, and of its gradient.
         InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
@@ -244,6 +281,35 @@ impl Config {
     pub fn inner_size(&self) -> usize {
         self.intermediate_size.unwrap_or(self.expand * self.hidden_size)
     }
+
+    /// `inner_size/hidden_size`, such that the product with the width, rounded down, is the size.
+    fn expand_ratio(&self) -> f64 {
+        let (d, inner) = (self.hidden_size as f64, self.inner_size() as f64);
+        let fits = (inner / d * d) as usize == self.inner_size();
+        if fits { inner / d } else { (inner + 0.5) / d }
+    }
+
+    /// The channels of a mixer's convolution.
+    pub(crate) fn conv_channels(&self) -> usize {
+        self.inner_size()
+            + match self.ssm {
+                Ssm::Mamba { .. } => 0,
+                Ssm::Mamba2 { n_groups, .. } => 2 * n_groups * self.state_size,
+            }
+    }
+}
+
+/// An error unless a size divides that of others.
+fn check_divisor(
+    name: &'static str,
+    size: usize,
+    (others, count): (&str, usize),
+) -> Result<(), InvalidValue> {
+    if size > 0 && count.is_multiple_of(size) {
+        return Ok(());
+    }
+    let expected = format!("a divisor of the number of {others}, {count}");
+    Err(InvalidValue { owner: OWNER, name, found: size.to_string(), expected })
 }
 
 /// The text of a file. What is not a file, as a pipe that nobody writes to, is an error.

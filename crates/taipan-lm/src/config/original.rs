@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::keys::{Keys, invalid};
-use super::{Config, Family, Initialization, OWNER, Ssm, TimeStepInit};
+use super::{Config, Family, Initialization, OWNER, Ssm, TimeStepInit, mamba2};
 use crate::error::ensure;
 use crate::{Error, InvalidValue, Result};
 
 /// That code's own, which no file changes.
 const NORM_EPSILON: f64 = 1e-5;
 
-/// That of a `MambaConfig` of that code, for layers of the first Mamba.
+/// That of a `MambaConfig` of that code, for layers of Mamba or Mamba-2.
 pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     keys.expect("rms_norm", &["true"])?;
     keys.expect("d_intermediate", &["0"])?;
@@ -23,26 +23,27 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     let Ok(mut ssm) = Keys::parse(text) else {
         return Err(invalid("ssm_cfg", text, "an object").into());
     };
-    match ssm.raw("layer") {
-        None | Some("\"Mamba1\"") => {}
-        Some(layer) => return Err(invalid("ssm_cfg.layer", layer, "\"Mamba1\"").into()),
-    }
-    // Only chooses between two ways to compute the same.
-    ssm.get::<bool>("use_fast_path")?;
+    let is_second = match ssm.raw("layer") {
+        None | Some("\"Mamba1\"") => false,
+        Some("\"Mamba2\"") => true,
+        Some(layer) => {
+            let known = "\"Mamba1\" or \"Mamba2\"";
+            return Err(invalid("ssm_cfg.layer", layer, known).into());
+        }
+    };
     let hidden_size = keys.get_or("d_model", 2560)?;
     let expanded = ssm.get_or("expand", 2.0)? * hidden_size as f64;
     let (expand, intermediate_size) = Config::inner(hidden_size, expanded as usize);
     let multiple = keys.get_or("pad_vocab_size_multiple", 8)?;
     InvalidValue::check(OWNER, "pad_vocab_size_multiple", multiple, 1..=1 << 18)?;
     let rows = keys.get_or("vocab_size", 50277usize)?;
-    let init = Initialization::default();
-    let config = Config {
+    let mut config = Config {
         family: Family::Mamba,
         vocab_size: rows.checked_next_multiple_of(multiple).unwrap_or(usize::MAX),
         hidden_size,
         num_hidden_layers: keys.get_or("n_layer", 64)?,
-        ssm: Ssm::mamba(ssm.rank("dt_rank", hidden_size)?),
-        state_size: ssm.get_or("d_state", 16)?,
+        ssm: Ssm::mamba(hidden_size.div_ceil(16)),
+        state_size: 16,
         conv_kernel: ssm.get_or("d_conv", 4)?,
         expand,
         intermediate_size,
@@ -51,14 +52,11 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
         layer_norm_epsilon: NORM_EPSILON,
         residual_in_fp32: keys.get_or("residual_in_fp32", true)?,
         tie_word_embeddings: keys.get_or("tie_embeddings", true)?,
-        init: Initialization {
-            time_step_min: ssm.get_or("dt_min", init.time_step_min)?,
-            time_step_max: ssm.get_or("dt_max", init.time_step_max)?,
-            time_step_floor: ssm.get_or("dt_init_floor", init.time_step_floor)?,
-            time_step_scale: ssm.get_or("dt_scale", init.time_step_scale)?,
-            time_step_init_scheme: TimeStepInit::read(&mut ssm, "dt_init")?,
-            initializer_range: init.initializer_range,
-        },
+        init: Initialization::default(),
+    };
+    config = match is_second {
+        true => mamba2::read_original(&mut ssm, config)?,
+        false => read_mamba(&mut ssm, config)?,
     };
     match ssm.unread() {
         Some(name) => Err(Error::invalid(OWNER, format!("ssm_cfg has {name}, which is not known"))),
@@ -66,11 +64,30 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     }
 }
 
+/// What `ssm_cfg` says of Mamba: the mixers of a config of these sizes.
+fn read_mamba(ssm: &mut Keys, config: Config) -> Result<Config> {
+    // Only chooses between two ways to compute the same.
+    ssm.get::<bool>("use_fast_path")?;
+    let init = config.init;
+    Ok(Config {
+        ssm: Ssm::mamba(ssm.rank("dt_rank", config.hidden_size)?),
+        state_size: ssm.get_or("d_state", 16)?,
+        init: Initialization {
+            time_step_min: ssm.get_or("dt_min", init.time_step_min)?,
+            time_step_max: ssm.get_or("dt_max", init.time_step_max)?,
+            time_step_floor: ssm.get_or("dt_init_floor", init.time_step_floor)?,
+            time_step_scale: ssm.get_or("dt_scale", init.time_step_scale)?,
+            time_step_init_scheme: TimeStepInit::read(ssm, "dt_init")?,
+            ..init
+        },
+        ..config
+    })
+}
+
 pub(super) fn write(config: &Config) -> Result<Value> {
     let epsilon = config.layer_norm_epsilon;
     let expected = "expected 1e-5, as always in the original code";
-    let Ssm::Mamba { time_step_rank, norm_eps } = config.ssm;
-    let plain = norm_eps.is_none();
+    let plain = !matches!(config.ssm, Ssm::Mamba { norm_eps: Some(_), .. });
     ensure!(
         plain,
         OWNER,
@@ -78,13 +95,31 @@ pub(super) fn write(config: &Config) -> Result<Value> {
     );
     let fits = epsilon == NORM_EPSILON;
     ensure!(fits, OWNER, "layer_norm_epsilon is {epsilon}, {expected}");
-    let (d, inner) = (config.hidden_size as f64, config.inner_size() as f64);
-    // That code rounds the product down: it must not be just below the number.
-    let ratio = if (inner / d * d) as usize == config.inner_size() { inner } else { inner + 0.5 };
     let expand = match config.intermediate_size {
         None => config.expand.into(),
-        Some(_) => json!(ratio / d),
+        Some(_) => json!(config.expand_ratio()),
     };
+    let mut ssm = json!({
+        "bias": config.use_bias,
+        "conv_bias": config.use_conv_bias,
+        "d_conv": config.conv_kernel,
+        "d_state": config.state_size,
+        "expand": expand,
+    });
+    let own = match config.ssm {
+        Ssm::Mamba { time_step_rank, .. } => json!({
+            "dt_init": config.init.time_step_init_scheme.name(),
+            "dt_init_floor": config.init.time_step_floor,
+            "dt_max": config.init.time_step_max,
+            "dt_min": config.init.time_step_min,
+            "dt_rank": time_step_rank,
+            "dt_scale": config.init.time_step_scale,
+        }),
+        Ssm::Mamba2 { .. } => mamba2::write_original(config)?,
+    };
+    if let (Value::Object(ssm), Value::Object(own)) = (&mut ssm, own) {
+        ssm.extend(own);
+    }
     Ok(json!({
         "attn_cfg": {},
         "attn_layer_idx": [],
@@ -96,19 +131,7 @@ pub(super) fn write(config: &Config) -> Result<Value> {
         "pad_vocab_size_multiple": 1,
         "residual_in_fp32": config.residual_in_fp32,
         "rms_norm": true,
-        "ssm_cfg": {
-            "bias": config.use_bias,
-            "conv_bias": config.use_conv_bias,
-            "d_conv": config.conv_kernel,
-            "d_state": config.state_size,
-            "dt_init": config.init.time_step_init_scheme.name(),
-            "dt_init_floor": config.init.time_step_floor,
-            "dt_max": config.init.time_step_max,
-            "dt_min": config.init.time_step_min,
-            "dt_rank": time_step_rank,
-            "dt_scale": config.init.time_step_scale,
-            "expand": expand,
-        },
+        "ssm_cfg": ssm,
         "tie_embeddings": config.tie_word_embeddings,
         "vocab_size": config.vocab_size,
     }))

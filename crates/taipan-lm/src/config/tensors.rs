@@ -101,31 +101,61 @@ impl Config {
         let mixer = format!("{layer}.{}", names.mixer);
         all.extend(match self.ssm {
             Ssm::Mamba { time_step_rank, .. } => self.mamba_tensors(&mixer, time_step_rank),
+            Ssm::Mamba2 { head_dim, .. } => self.mamba2_tensors(&mixer, head_dim),
         });
         all
+    }
+
+    fn mamba2_tensors(&self, mixer: &str, head_dim: usize) -> Vec<TensorSpec> {
+        let (d, inner, k) = (self.hidden_size, self.inner_size(), self.conv_kernel);
+        let (heads, mixed) = (inner / head_dim, self.conv_channels());
+        let rows = inner + mixed + heads;
+        let (matrix, vector, recurrence) = (Role::Matrix, Role::Vector, Role::Recurrence);
+        named(
+            mixer,
+            &[
+                ("in_proj.weight", &[rows, d], matrix, true),
+                ("in_proj.bias", &[rows], vector, self.use_bias),
+                ("conv1d.weight", &[mixed, 1, k], matrix, true),
+                ("conv1d.bias", &[mixed], vector, self.use_conv_bias),
+                ("dt_bias", &[heads], recurrence, true),
+                ("A_log", &[heads], recurrence, true),
+                ("D", &[heads], recurrence, true),
+                ("norm.weight", &[inner], vector, true),
+                ("out_proj.weight", &[d, inner], matrix, true),
+                ("out_proj.bias", &[d], vector, self.use_bias),
+            ],
+        )
     }
 
     fn mamba_tensors(&self, mixer: &str, r: usize) -> Vec<TensorSpec> {
         let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
         let k = self.conv_kernel;
         let (matrix, vector, recurrence) = (Role::Matrix, Role::Vector, Role::Recurrence);
-        let all: [(&str, &[usize], Role, bool); 11] = [
-            ("in_proj.weight", &[2 * inner, d], matrix, true),
-            ("in_proj.bias", &[2 * inner], vector, self.use_bias),
-            ("conv1d.weight", &[inner, 1, k], matrix, true),
-            ("conv1d.bias", &[inner], vector, self.use_conv_bias),
-            ("x_proj.weight", &[r + 2 * n, inner], matrix, true),
-            ("dt_proj.weight", &[inner, r], matrix, true),
-            ("dt_proj.bias", &[inner], recurrence, true),
-            ("A_log", &[inner, n], recurrence, true),
-            ("D", &[inner], recurrence, true),
-            ("out_proj.weight", &[d, inner], matrix, true),
-            ("out_proj.bias", &[d], vector, self.use_bias),
-        ];
-        let used = all.into_iter().filter(|(.., used)| *used);
-        used.map(|(name, shape, role, _)| TensorSpec::new(&format!("{mixer}.{name}"), shape, role))
-            .collect()
+        named(
+            mixer,
+            &[
+                ("in_proj.weight", &[2 * inner, d], matrix, true),
+                ("in_proj.bias", &[2 * inner], vector, self.use_bias),
+                ("conv1d.weight", &[inner, 1, k], matrix, true),
+                ("conv1d.bias", &[inner], vector, self.use_conv_bias),
+                ("x_proj.weight", &[r + 2 * n, inner], matrix, true),
+                ("dt_proj.weight", &[inner, r], matrix, true),
+                ("dt_proj.bias", &[inner], recurrence, true),
+                ("A_log", &[inner, n], recurrence, true),
+                ("D", &[inner], recurrence, true),
+                ("out_proj.weight", &[d, inner], matrix, true),
+                ("out_proj.bias", &[d], vector, self.use_bias),
+            ],
+        )
     }
+}
+
+/// The tensors of a mixer that are used, of names in it.
+fn named(mixer: &str, all: &[(&str, &[usize], Role, bool)]) -> Vec<TensorSpec> {
+    let used = all.iter().filter(|(.., used)| *used);
+    used.map(|(name, shape, role, _)| TensorSpec::new(&format!("{mixer}.{name}"), shape, *role))
+        .collect()
 }
 
 impl TensorSpec {

@@ -131,7 +131,16 @@ fn originals_of_another_kind_are_refused() {
         (r#""rms_norm": false"#, "rms_norm is false, expected true"),
         (r#""d_intermediate": 512"#, "d_intermediate is 512, expected 0"),
         (r#""attn_layer_idx": [3]"#, "attn_layer_idx is [3], expected []"),
-        (r#""ssm_cfg": {"layer": "Mamba2"}"#, "ssm_cfg.layer is \"Mamba2\", expected \"Mamba1\""),
+        (
+            r#""ssm_cfg": {"layer": "Mamba4"}"#,
+            "ssm_cfg.layer is \"Mamba4\", expected \"Mamba1\" or \"Mamba2\"",
+        ),
+        (r#""ssm_cfg": {"layer": "Mamba2", "d_ssm": 64}"#, "d_ssm is 64, expected null"),
+        (r#""ssm_cfg": {"layer": "Mamba2", "rmsnorm": false}"#, "rmsnorm is false, expected true"),
+        (
+            r#""ssm_cfg": {"layer": "Mamba2", "D_has_hdim": true}"#,
+            "D_has_hdim is true, expected false",
+        ),
         (r#""ssm_cfg": {"d_sate": 8}"#, "ssm_cfg has d_sate, which is not known"),
         (r#""ssm_cfg": {"d_state": NaN}"#, "d_state is \"NaN\", expected a whole number"),
         (r#""ssm_cfg": 3"#, "ssm_cfg is 3, expected an object"),
@@ -212,7 +221,8 @@ fn invalid_values_are_refused() {
         let found = error(&format!(r#"{{"model_type": "mamba", "{key}": {value}}}"#));
         assert_eq!(found, format!("config: {key} is {value}, expected {expected}"));
     }
-    let expected = "config: model_type is \"bert\", expected one of \"mamba\", \"falcon_mamba\"";
+    let expected = "config: model_type is \"bert\", expected one of \"mamba\", \"falcon_mamba\", \
+                    \"mamba2\"";
     assert_eq!(error(r#"{"model_type": "bert"}"#), expected);
     assert_eq!(error("{}"), expected.replace("\"bert\"", "missing"));
     let relu = error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#);
@@ -245,4 +255,72 @@ fn norms_of_falcon_mamba_are_read_and_written() {
     );
     let error = Config::from_json(r#"{"model_type": "falcon_mamba", "mixer_rms_eps": 2}"#);
     assert_eq!(error.unwrap_err().to_string(), "config: mixer_rms_eps is 2, expected 0 to 1");
+}
+
+#[test]
+fn mamba2_is_read_and_written_in_both_layouts() {
+    let json = r#"{"model_type": "mamba2", "hidden_size": 48, "num_heads": 9, "head_dim": 8,
+        "expand": 1.5, "state_size": 12, "n_groups": 3, "time_step_limit": [0.01, Infinity],
+        "norm_before_gate": true, "chunk_size": 32, "num_hidden_layers": 2, "vocab_size": 20}"#;
+    let config = Config::from_json(json).unwrap();
+    let ssm = Ssm::Mamba2 {
+        head_dim: 8,
+        n_groups: 3,
+        norm_groups: 1,
+        time_step_limit: [0.01, f64::INFINITY],
+        chunk_size: 32,
+    };
+    assert_eq!((config.family, config.ssm, config.inner_size()), (Family::Mamba2, ssm, 72));
+    assert!(!config.tie_word_embeddings);
+    for limit in ["[0.01, {\"__float__\": \"Infinity\"}]", "[0.01, null]"] {
+        let other = json.replace("[0.01, Infinity]", limit);
+        assert_eq!(Config::from_json(&other).unwrap(), config);
+    }
+    assert_eq!(Config::from_json(&config.to_json(DType::F32, None)).unwrap(), config);
+    let plain = Config { ssm: Ssm::mamba2(8), ..config.clone() };
+    assert!(!plain.to_json(DType::F32, None).contains("time_step_limit"), "every version reads it");
+    assert_eq!(
+        config.to_original_json().unwrap_err().to_string(),
+        "config: norm_groups is 1, expected n_groups, 3, as always in the original code"
+    );
+
+    let json = r#"{"d_model": 48, "n_layer": 2, "vocab_size": 20, "pad_vocab_size_multiple": 16,
+        "ssm_cfg": {"layer": "Mamba2", "headdim": 8, "ngroups": 3, "expand": 1.5}}"#;
+    let original = Config::from_json(json).unwrap();
+    let ssm = Ssm::Mamba2 {
+        head_dim: 8,
+        n_groups: 3,
+        norm_groups: 3,
+        time_step_limit: [0.0, f64::INFINITY],
+        chunk_size: 256,
+    };
+    assert_eq!((original.ssm, original.vocab_size, original.state_size), (ssm, 32, 128));
+    assert!(original.tie_word_embeddings);
+    assert_eq!(Config::from_json(&original.to_original_json().unwrap()).unwrap(), original);
+    let saved = original.to_json(DType::F32, None);
+    assert!(saved.contains("\"norm_groups\": 3"), "{saved}");
+    assert_eq!(
+        Config::from_json(&saved).unwrap(),
+        Config { init: Config::from_json(&saved).unwrap().init, ..original }
+    );
+
+    let error = |keys: &str| {
+        let json = format!(r#"{{"model_type": "mamba2", {keys}}}"#);
+        Config::from_json(&json).unwrap_err().to_string()
+    };
+    assert_eq!(
+        error(r#""num_heads": 3, "hidden_size": 64"#),
+        "config: num_heads·head_dim is 192, expected expand·hidden_size, 128"
+    );
+    assert_eq!(
+        error(r#""n_groups": 3"#),
+        "config: n_groups is 3, expected a divisor of the number of heads, 128"
+    );
+    assert_eq!(
+        error(r#""time_step_limit": [1, 0]"#),
+        "config: time_step_limit is [1, 0], expected two numbers, the lesser first"
+    );
+    // Mamba-Codestral-7B.
+    let codestral = Config::from_json(r#"{"model_type": "mamba2"}"#).unwrap();
+    assert_eq!(codestral.parameters(), 7_285_403_648);
 }

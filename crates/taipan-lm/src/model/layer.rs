@@ -65,14 +65,14 @@ impl Layer {
     pub(super) fn projections(&self) -> impl Iterator<Item = (String, &Linear)> {
         let mixer = self.names.mixer;
         let name = move |(name, linear)| (format!("{mixer}.{name}"), linear);
-        self.mixer.projections().map(name)
+        self.mixer.projections().into_iter().map(name)
     }
 
     /// [`projections`](Layer::projections), to be changed.
     pub(super) fn projections_mut(&mut self) -> impl Iterator<Item = (String, &mut Linear)> {
         let mixer = self.names.mixer;
         let name = move |(name, linear)| (format!("{mixer}.{name}"), linear);
-        self.mixer.projections_mut().map(name)
+        self.mixer.projections_mut().into_iter().map(name)
     }
 
     /// The residual stream after the layer, and the layer's final state.

@@ -4,8 +4,8 @@ use taipan::nn::MambaState;
 use taipan::{Tensor, embedding};
 
 use super::{LanguageModel, Role};
-use crate::Result;
 use crate::error::ensure;
+use crate::{Result, Ssm};
 
 /// The recurrent state of a model after some tokens, for each sequence of a batch. Its size does not
 /// depend on their number. Clones share memory and can be continued independently.
@@ -71,6 +71,11 @@ impl State {
     ) -> Result<State> {
         let config = model.config();
         let (inner, n, k) = (config.inner_size(), config.state_size, config.conv_kernel);
+        let conv_shape = [batch_size, k - 1, config.conv_channels()];
+        let ssm_shape = match config.ssm {
+            Ssm::Mamba { .. } => vec![batch_size, inner, n],
+            Ssm::Mamba2 { head_dim, .. } => vec![batch_size, inner / head_dim, head_dim, n],
+        };
         let mut tensor = |name: &str, shape: &[usize], role: Role| {
             let tensor = find(name, shape)?;
             let (found, expected) = (tensor.dtype(), role.dtype(model.dtype()));
@@ -80,8 +85,8 @@ impl State {
         let mut layer = |i: usize| {
             let [conv, ssm] = names(i);
             Ok(MambaState {
-                conv_state: tensor(&conv, &[batch_size, k - 1, inner], Role::Matrix)?,
-                ssm_state: tensor(&ssm, &[batch_size, inner, n], Role::Recurrence)?,
+                conv_state: tensor(&conv, &conv_shape, Role::Matrix)?,
+                ssm_state: tensor(&ssm, &ssm_shape, Role::Recurrence)?,
             })
         };
         let layers = (0..config.num_hidden_layers).map(&mut layer).collect::<Result<_>>()?;

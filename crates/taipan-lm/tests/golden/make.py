@@ -1,15 +1,15 @@
 """Golden values of whole models, from transformers in float64.
 
     python3 -m pip install torch transformers peft
-    python3 crates/taipan-lm/tests/golden/make.py
+    python3 crates/taipan-lm/tests/golden/make.py [NAME...]
 
 writes models as transformers saves them, and what it computes with them:
 
 - curve/: tied head; `curve.json` has the batches and losses of 50 steps of AdamW, with clipping, weight decay on
-  matrices alone and a learning rate that changes;
+  matrices alone and a learning rate that changes; curve-mamba2/ the same of 20 steps of Mamba-2;
 - options/ and others, each with options that are not the default: `values.json` has a batch, its loss, the logits
   of all tokens, the norms of gradients, and 32 tokens of greedy decoding; `gradients.safetensors` the gradients;
-- falcon/: a Falcon-Mamba, as the others;
+- falcon/: a Falcon-Mamba; mamba2/ and mamba2-groups/: Mamba-2; as the others;
 - lora/ and lora-tied/: adapters of odd/ and biased/ as PEFT saves them, and the same values of the adapted model;
 - original/: such a model with the names, the config.json and the pytorch_model.bin of the paper's code;
 - torch/: files of torch.save with tensors of every kind, and what must be read from them.
@@ -19,15 +19,22 @@ import collections
 import json
 import pathlib
 import shutil
+import sys
 
 import peft
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, FalconMambaConfig, MambaConfig
+from transformers import AutoModelForCausalLM, FalconMambaConfig, Mamba2Config, MambaConfig
 from transformers.models.falcon_mamba.modeling_falcon_mamba import FalconMambaRMSNorm
 from transformers.models.mamba.modeling_mamba import MambaRMSNorm
+from transformers.models.mamba2.modeling_mamba2 import Mamba2RMSNorm, MambaRMSNormGated
 
 HERE = pathlib.Path(__file__).parent
+
+
+def wanted(name):
+    """Whether a directory is to be written."""
+    return not sys.argv[1:] or name in sys.argv[1:]
 
 
 def model_of(config, seed):
@@ -38,7 +45,7 @@ def model_of(config, seed):
         for name, p in model.named_parameters():
             if p.dim() >= 2 and not name.endswith("A_log"):
                 p.copy_(torch.randn_like(p) * 0.3 / p.shape[-1] ** 0.25)
-            elif name.endswith(("in_proj.bias", "out_proj.bias", "conv1d.bias")):
+            elif name.endswith(("in_proj.bias", "out_proj.bias", "conv1d.bias", "dt_bias", "mixer.norm.weight")):
                 p.copy_(torch.randn_like(p) * 0.1)
     return model
 
@@ -49,8 +56,12 @@ def in_float64(model):
     def norm(self, x):
         return self.weight * x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
+    def gated(self, x, gate):
+        return norm(self, x * torch.nn.functional.silu(gate))
+
     torch.Tensor.float = torch.Tensor.double
-    MambaRMSNorm.forward = FalconMambaRMSNorm.forward = norm
+    MambaRMSNorm.forward = FalconMambaRMSNorm.forward = Mamba2RMSNorm.forward = norm
+    MambaRMSNormGated.forward = gated
     for block in model.backbone.layers:
         block.residual_in_fp32 = False
     return model.double().train()
@@ -67,12 +78,14 @@ def decays(name):
     return name.endswith("weight") and "norm" not in name
 
 
-def curve():
-    config = MambaConfig(vocab_size=48, hidden_size=32, num_hidden_layers=2, state_size=8)
+def curve(name, steps, config):
+    if not wanted(name):
+        return
     model = model_of(config, 1)
-    model.save_pretrained(HERE / "curve", safe_serialization=True)
+    model.save_pretrained(HERE / name, safe_serialization=True)
+    (HERE / name / "generation_config.json").unlink(missing_ok=True)
     model = in_float64(model)
-    steps, rows, length = 50, 4, 24
+    rows, length = 4, 24
     options = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "max_norm": 1.0}
     named = list(model.named_parameters())
     groups = [
@@ -98,7 +111,7 @@ def curve():
         optimiser.step()
         entry = {"ids": ids.flatten().tolist(), "lr": lr, "loss": loss.item(), "norm": norm.item()}
         out["steps"].append(entry)
-    (HERE / "curve.json").write_text(json.dumps(out) + "\n")
+    (HERE / f"{name}.json").write_text(json.dumps(out) + "\n")
     print("loss", out["steps"][0]["loss"], "to", out["steps"][-1]["loss"])
 
 
@@ -116,6 +129,8 @@ def greedy(model, prompt, count):
 
 def values(name, seed, config_class=MambaConfig, **config):
     """A model, and everything that is computed with it."""
+    if not wanted(name):
+        return None
     config = config_class(**config)
     model = model_of(config, seed)
     directory = HERE / name
@@ -158,6 +173,8 @@ def computed(directory, model, seed):
 
 def lora(name, base, seed, **options):
     """An adapter of a model, as PEFT saves it, with changes that matter."""
+    if not wanted(name):
+        return
     directory = HERE / name
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(HERE / base, dtype=torch.float32)
@@ -176,6 +193,8 @@ def lora(name, base, seed, **options):
 def original():
     """A tied model, its vocabulary padded, as the paper's code saves it."""
     weights = values("original", 21, vocab_size=24, hidden_size=16, num_hidden_layers=2, state_size=4)
+    if weights is None:
+        return
     directory = HERE / "original"
     (directory / "model.safetensors").unlink()
     state = collections.OrderedDict()
@@ -198,6 +217,8 @@ def original():
 
 def torch_files():
     """Every way in which torch stores a tensor that a reader must know."""
+    if not wanted("torch"):
+        return
     directory = HERE / "torch"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
@@ -225,7 +246,22 @@ def torch_files():
     torch.save(torch.nn.Linear(2, 3, bias=False).state_dict(), directory / "module.bin")
 
 
-curve()
+curve("curve", 50, MambaConfig(vocab_size=48, hidden_size=32, num_hidden_layers=2, state_size=8))
+curve(
+    "curve-mamba2",
+    20,
+    Mamba2Config(
+        vocab_size=48,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_heads=8,
+        head_dim=8,
+        state_size=16,
+        n_groups=2,
+        chunk_size=8,
+        tie_word_embeddings=True,
+    ),
+)
 values(
     "options",
     3,
@@ -268,6 +304,39 @@ values(
     time_step_rank=3,
     mixer_rms_eps=1e-3,
     tie_word_embeddings=False,
+)
+values(
+    "mamba2",
+    41,
+    Mamba2Config,
+    vocab_size=29,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_heads=6,
+    head_dim=8,
+    state_size=10,
+    n_groups=1,
+    chunk_size=8,
+    tie_word_embeddings=True,
+)
+values(
+    "mamba2-groups",
+    43,
+    Mamba2Config,
+    vocab_size=22,
+    hidden_size=15,
+    num_hidden_layers=2,
+    num_heads=6,
+    head_dim=5,
+    state_size=7,
+    n_groups=3,
+    conv_kernel=3,
+    chunk_size=4,
+    use_bias=True,
+    use_conv_bias=False,
+    layer_norm_epsilon=1e-3,
+    time_step_limit=(0.2, 0.9),
+    residual_in_fp32=False,
 )
 lora("lora", "odd", 31, r=3, lora_alpha=6, target_modules=["in_proj", "x_proj", "lm_head"])
 lora(

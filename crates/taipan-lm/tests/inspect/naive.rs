@@ -87,7 +87,7 @@ impl Naive {
 
     /// One layer, added to the residual stream.
     fn layer(&self, i: usize, stream: &mut [Vec<f64>], nudge: Option<Nudge>) -> Layer {
-        let Ssm::Mamba { time_step_rank: r, .. } = self.config.ssm;
+        let Ssm::Mamba { time_step_rank: r, .. } = self.config.ssm else { panic!("no Mamba") };
         let (n, k) = (self.config.state_size, self.config.conv_kernel);
         let channels = self.config.inner_size();
         let name = |name: &str| format!("backbone.layers.{i}.{name}");

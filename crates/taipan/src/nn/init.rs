@@ -20,6 +20,13 @@ pub enum Init {
     Uniform(f64),
     /// `ln 1, ln 2, … ln n` in each row: `A_log` of Mamba.
     LogArange,
+    /// The logarithm of a uniform number: `A_log` of Mamba-2.
+    LogOfUniform {
+        /// The least number.
+        min: f64,
+        /// The greatest.
+        max: f64,
+    },
     /// Such that softplus of it is log-uniform between `min` and `max`, and at least `floor`: the
     /// bias of Mamba's step sizes.
     StepBias {
@@ -59,6 +66,7 @@ impl Init {
                 let states = Tensor::arange(1, n as i64 + 1, DType::F64, &CPU)?;
                 states.log()?.broadcast_to(shape)
             }
+            Init::LogOfUniform { min, max } => uniform(min, max)?.log(),
             // softplus⁻¹(Δ) = Δ + ln(1 − exp(−Δ))
             Init::StepBias { min, max, floor } => {
                 let mut step = uniform(min.ln(), max.ln())?.exp()?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Init, Initializer, Linear, Matrix, RowBlock};
+use super::{BlockParameter, Init, Initializer, Linear, Matrix, Precision, RowBlock};
 use crate::Activation;
 use crate::error::{Error, Result};
 use crate::ops::conv1d::{CausalConv1d, causal_conv1d};
@@ -107,30 +107,6 @@ impl MambaOptions {
     }
 }
 
-/// A parameter that [`MambaBlock::build`] asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MambaParameter {
-    /// Its name in files: `in_proj.weight`.
-    pub stored: &'static str,
-    /// The rows of the stored tensor that it is, if not all.
-    pub rows: Option<Range<usize>>,
-    /// Its shape.
-    pub shape: Vec<usize>,
-    /// Its initialisation in a new block.
-    pub init: Init,
-    /// `A_log`, `D` and the bias of Δ need more than half precision.
-    pub precision: Precision,
-}
-
-/// Whether half precision is enough for a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
-    /// Of the model's type.
-    Model,
-    /// At least f32.
-    Wide,
-}
-
 /// The state of a [`MambaBlock`] after some steps of a sequence.
 #[derive(Clone, Debug)]
 pub struct MambaState {
@@ -147,16 +123,13 @@ pub type ScanObserver<'a> = &'a mut dyn FnMut(&Scan, Tensor) -> Result<Tensor>;
 impl MambaBlock {
     /// A block with random weights, as the paper's code draws them.
     pub fn new(options: &MambaOptions, init: &mut Initializer) -> Result<MambaBlock> {
-        MambaBlock::build::<Error>(options, &mut |parameter| match parameter.precision {
-            Precision::Model => init.parameter(&parameter.shape, parameter.init),
-            Precision::Wide => init.wide_parameter(&parameter.shape, parameter.init),
-        })
+        MambaBlock::build::<Error>(options, &mut |parameter| init.block_parameter(&parameter))
     }
 
     /// A block of the tensors that `make` returns, for example from a file.
     pub fn build<E: From<Error>>(
         options: &MambaOptions,
-        make: &mut dyn FnMut(MambaParameter) -> Result<Tensor, E>,
+        make: &mut dyn FnMut(BlockParameter) -> Result<Tensor, E>,
     ) -> Result<MambaBlock, E> {
         use Precision::{Model, Wide};
         let &MambaOptions { d_model: d, d_inner: inner, d_state: n, d_conv: k, .. } = options;
@@ -164,7 +137,7 @@ impl MambaBlock {
         let mut halves = |stored, rest: &[usize], init| -> Result<[Tensor; 2], E> {
             let mut half = |rows: Range<usize>| {
                 let shape = [&[rows.len()], rest].concat();
-                make(MambaParameter { stored, rows: Some(rows), shape, init, precision: Model })
+                make(BlockParameter { stored, rows: Some(rows), shape, init, precision: Model })
             };
             Ok([half(0..inner)?, half(inner..2 * inner)?])
         };
@@ -172,7 +145,7 @@ impl MambaBlock {
         let biases = options.use_bias.then(|| halves("in_proj.bias", &[], Init::Zeros));
         let [bias_x, bias_z] = biases.transpose()?.map_or([None, None], |both| both.map(Some));
         let mut whole = |stored, shape: &[usize], init, precision| {
-            make(MambaParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
+            make(BlockParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
         };
         let mut bias = |stored, len, init| whole(stored, &[len], init, Model);
         let conv_bias = options.use_conv_bias.then(|| bias("conv1d.bias", inner, Init::fan_in(k)));
@@ -229,7 +202,7 @@ impl MambaBlock {
         let mut selected = self.x_proj.forward(&u)?.split(2, &self.sizes)?; // of [b, l, r + 2n]
         if let Some(eps) = self.norm_eps {
             for part in &mut selected {
-                *part = unit_norm(part, eps)?;
+                *part = rms_norm(part, None, eps)?;
             }
         }
         let [dt, b, c] = &selected[..] else { unreachable!("as many parts as sizes") };
@@ -258,10 +231,4 @@ impl MambaBlock {
         let MambaBlock { in_proj, x_proj, dt_proj, out_proj, .. } = self;
         [("in_proj", in_proj), ("x_proj", x_proj), ("dt_proj", dt_proj), ("out_proj", out_proj)]
     }
-}
-
-/// `x/√(mean(x²) + eps)` over the last dimension.
-fn unit_norm(x: &Tensor, eps: f64) -> Result<Tensor> {
-    let n = x.shape().last().copied().unwrap_or(1);
-    rms_norm(x, &Tensor::ones(&[n], x.dtype(), x.device())?, eps)
 }

@@ -30,20 +30,22 @@
 //! ```
 
 mod adapter;
+mod block;
 mod dropout;
 mod init;
 mod linear;
 mod mamba;
+mod mamba2;
 mod module;
 mod norm;
 
 pub use self::adapter::Adapter;
+pub use self::block::{BlockParameter, Precision};
 pub use self::dropout::Dropout;
 pub use self::init::{Init, Initializer};
 pub use self::linear::{Embedding, Linear, Matrix, RowBlock};
-pub use self::mamba::{
-    MambaBlock, MambaOptions, MambaParameter, MambaState, Precision, ScanObserver,
-};
+pub use self::mamba::{MambaBlock, MambaOptions, MambaState, ScanObserver};
+pub use self::mamba2::{GatedNorm, Mamba2Block, Mamba2Options};
 pub(crate) use self::module::unmatched;
 pub use self::module::{Module, Visitor, matches, stored_name};
 pub use self::norm::{LayerNorm, RmsNorm};
