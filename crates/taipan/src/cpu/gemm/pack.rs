@@ -55,17 +55,23 @@ pub(super) fn pack<A: Real, const W: usize>(
     Ok(())
 }
 
-/// `panel[step][lane] = lines[lane][step]`, in squares that fit the registers.
+/// `panel[step][lane] = lines[lane][step]`, in squares that fit the registers: whole squares are
+/// read before anything is written, so that they are turned by vector instructions.
 fn transpose<A: Real, const W: usize>(lines: [&[A]; W], panel: &mut [[A; W]]) {
     const SIDE: usize = 4;
     let (blocks, rest) = panel.as_chunks_mut::<SIDE>();
     for lane in (0..W / SIDE * SIDE).step_by(SIDE) {
-        let lines: [&[[A; SIDE]]; SIDE] = std::array::from_fn(|i| lines[lane + i].as_chunks().0);
-        for (i, block) in blocks.iter_mut().enumerate() {
-            let square: [[A; SIDE]; SIDE] = std::array::from_fn(|j| lines[j][i]);
-            for (j, step) in block.iter_mut().enumerate() {
-                let to = &mut step[lane..lane + SIDE];
-                to.copy_from_slice(&square.map(|line| line[j]));
+        let [a, b, c, d]: [&[[A; SIDE]]; SIDE] =
+            std::array::from_fn(|i| lines[lane + i].as_chunks().0);
+        for ((((block, a), b), c), d) in blocks.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            let columns = [
+                [a[0], b[0], c[0], d[0]],
+                [a[1], b[1], c[1], d[1]],
+                [a[2], b[2], c[2], d[2]],
+                [a[3], b[3], c[3], d[3]],
+            ];
+            for (step, column) in block.iter_mut().zip(columns) {
+                step[lane..lane + SIDE].copy_from_slice(&column);
             }
         }
     }

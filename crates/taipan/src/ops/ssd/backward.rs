@@ -1,6 +1,8 @@
 //! The gradients of the scan on the CPU.
 
-use super::cpu::{Chunk, Decays, Inputs, Room, mask, product, scale_by, scale_rows, split_into};
+use super::cpu::{
+    Chunk, Decays, Inputs, Room, factors_of, mask, product, scale_by, scale_rows, split_into,
+};
 use super::{ChunkedScan, OP, Optional, Sizes};
 use crate::cpu::CpuBuffer;
 use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store};
@@ -342,9 +344,7 @@ vectorized! {
         let mut factors = [A::ZERO; super::CHUNK];
         let factors = &mut factors[..rows];
         for (t, lambda) in masks.lambda.chunks_exact(steps).enumerate() {
-            for (j, factor) in factors.iter_mut().enumerate() {
-                *factor = lambda[j / r] * masks.scale[j / r];
-            }
+            factors_of(lambda, masks.scale, r, factors);
             for i in t * r..(t + 1) * r {
                 let (scores, row) = (&masks.scores[i * rows..][..rows], i * rows);
                 let (products, weights) =

@@ -376,6 +376,20 @@ pub(super) fn split_into<A: Real, const N: usize>(
     lens.map(|len| rest.split_off_mut(..len).expect("memory of these lengths"))
 }
 
+/// `factors[j] = lambda[j / r]·scale[j / r]`
+#[inline(always)]
+pub(super) fn factors_of<A: Real>(lambda: &[A], scale: &[A], r: usize, factors: &mut [A]) {
+    if r == 1 {
+        for ((factor, lambda), scale) in factors.iter_mut().zip(lambda).zip(scale) {
+            *factor = *lambda * *scale;
+        }
+        return;
+    }
+    for ((factors, lambda), scale) in factors.chunks_exact_mut(r).zip(lambda).zip(scale) {
+        factors.fill(*lambda * *scale);
+    }
+}
+
 vectorized! {
     fn exp_all<I: Isa, A: Real>(x: &mut [A]) {
         for x in x {
@@ -408,9 +422,11 @@ vectorized! {
                 *sum += a[t];
             }
             sums[t] = A::ZERO;
-            for (lambda, sum) in row.iter_mut().zip(&*sums) {
-                *lambda = sum.exp::<I>();
+            let (decays, later) = row.split_at_mut(t + 1);
+            for (decay, sum) in decays.iter_mut().zip(&*sums) {
+                *decay = sum.exp::<I>();
             }
+            later.fill(A::ZERO);
         }
     }
 
@@ -426,9 +442,7 @@ vectorized! {
         let mut factors = [A::ZERO; super::CHUNK];
         let factors = &mut factors[..rows];
         for (t, lambda) in lambda.chunks_exact(steps).enumerate() {
-            for (j, factor) in factors.iter_mut().enumerate() {
-                *factor = lambda[j / r] * scale[j / r];
-            }
+            factors_of(lambda, scale, r, factors);
             let range = t * r * rows..(t + 1) * r * rows;
             let scores = scores[range.clone()].chunks_exact(rows);
             for (masked, scores) in masked[range].chunks_exact_mut(rows).zip(scores) {
