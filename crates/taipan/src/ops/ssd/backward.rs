@@ -1,7 +1,7 @@
 //! The gradients of the scan on the CPU.
 
 use super::cpu::{
-    Chunk, Decays, Inputs, Room, factors_of, mask, product, scale_by, scale_rows, split_into,
+    Chunk, Decays, Inputs, Room, factors_of, mask, product, save_and_scale, scale_rows, split_into,
 };
 use super::{ChunkedScan, OP, Optional, Sizes};
 use crate::cpu::CpuBuffer;
@@ -85,13 +85,12 @@ impl<T: Float> Backward<'_, T> {
             let mut gemm = LocalGemm::new();
             let mut rows = inputs.row_buffer()?;
             for (index, behind) in dstates.chunks_mut(one).enumerate().rev() {
-                behind.copy_from_slice(dstate);
                 let chunk = inputs.chunk(sequence, index);
                 let decays = Decays::new(inputs, &chunk, head);
                 let rows = &mut rows.as_mut_slice()[..chunk.rows * p];
                 inputs.widened_rows(self.dy, &chunk, head, rows);
                 scale_rows(rows, p, &decays.before, sizes.r);
-                scale_by(dstate, decays.all);
+                save_and_scale(dstate, decays.all, behind);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let q = inputs.group(inputs.q, &chunk, inputs.group_of(head));
                 let left = Dense { data: &*rows, stride: p };

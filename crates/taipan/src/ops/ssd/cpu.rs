@@ -150,13 +150,12 @@ impl<'a, T: Float> Inputs<'a, T> {
             let mut gemm = LocalGemm::new();
             let mut inputs = self.row_buffer()?;
             for (index, before) in chunks.clone().zip(states.chunks_mut(one)) {
-                before.copy_from_slice(state);
                 let chunk = self.chunk(sequence, index);
                 let decays = Decays::new(self, &chunk, head);
                 let inputs = &mut inputs.as_mut_slice()[..chunk.rows * p];
                 self.widened_rows(self.x, &chunk, head, inputs);
                 scale_rows(inputs, p, &decays.entering(), self.sizes.r);
-                scale_by(state, decays.all);
+                save_and_scale(state, decays.all, before);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let k = self.group(self.k, &chunk, self.group_of(head));
                 let left = Dense { data: &*inputs, stride: p };
@@ -397,9 +396,10 @@ vectorized! {
         }
     }
 
-    /// `x = factor·x`
-    pub(super) fn scale_by<I: Isa, A: Real>(x: &mut [A], factor: A) {
-        for x in x {
+    /// `saved = x` and `x = factor·x`
+    pub(super) fn save_and_scale<I: Isa, A: Real>(x: &mut [A], factor: A, saved: &mut [A]) {
+        for (x, saved) in x.iter_mut().zip(saved) {
+            *saved = *x;
             *x *= factor;
         }
     }
