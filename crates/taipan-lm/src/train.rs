@@ -15,8 +15,7 @@ use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
 use crate::random::Key;
 use crate::{
-    AdapterFiles, Batch, Error, IGNORE, LanguageModel, Recipe, Result, Role, Tokenizer, filesystem,
-    safetensors,
+    Batch, Error, IGNORE, LanguageModel, Recipe, Result, Role, Tokenizer, filesystem, safetensors,
 };
 
 /// A run: a model, its training data, and the recipe.
@@ -179,7 +178,7 @@ impl Trainer {
         let expected = TrainerJson::read(&path)?.base.unwrap_or_default();
         let why = format!("the fingerprint is {found}, but the run began with {expected}");
         ensure!(found == expected, "base model", "{why}");
-        let files = AdapterFiles::open(&path)?;
+        let files = crate::AdapterFiles::open(&path)?;
         // The same parameters, of which the optimiser has the moments, with other values.
         trainer.model.load_adapters(&files)?;
         trainer.base = Some(found);

@@ -374,7 +374,7 @@ test("the example trains", async () => {
 
 // The aim is 500 kB. Two thirds are the library and the models' code in WebAssembly, of which no
 // part is larger than a few percent; 65 kB are WGSL, the words of the stories, and tables.
-const MAX_WASM = 600_000;
+const MAX_WASM = 610_000;
 
 test("the package is small", async () => {
   const directory = join(dist, "taipan");

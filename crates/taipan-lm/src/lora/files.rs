@@ -267,6 +267,7 @@ impl AdapterFiles {
     }
 
     /// A tensor of a model with its change, in f32 or f64; none if it has none.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn merged(&self, name: &str, weight: &Tensor) -> Result<Option<Tensor>> {
         let change = name.strip_suffix(".weight").and_then(|module| self.changes.get(module));
         let Some(Change { a, b, scale, is_embedding }) = change else { return Ok(None) };
@@ -277,6 +278,7 @@ impl AdapterFiles {
     }
 
     /// Whether merging unties a model: an unmerged head is the embedding without its change.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn unties(&self, config: &Config) -> bool {
         config.tie_word_embeddings && self.changes.values().any(|change| change.is_embedding)
     }

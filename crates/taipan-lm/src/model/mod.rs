@@ -47,7 +47,7 @@ use crate::error::{Error, Result, ensure};
 use crate::random::parameter_seed;
 use crate::{Batch, Config, IGNORE};
 
-/// A language model. Its parameters are tracked: [`loss`](Mamba::loss) can be differentiated.
+/// A language model. Its parameters are tracked: [`loss`](LanguageModel::loss) can be differentiated.
 ///
 /// ```
 /// use taipan::{DType, Device};

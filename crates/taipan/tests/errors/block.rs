@@ -84,8 +84,10 @@ fn norms() {
         rms_norm(&zeros(&[]), &weight, 1e-5),
         "rms_norm: the input is [], expected 1 dimension or more",
     );
-    refuses(rms_norm(&x, &zeros(&[2]), 1e-5), "rms_norm: the weight is [2], expected [3]");
-    refuses(rms_norm(&x, &zeros(&[1, 3]), 1e-5), "rms_norm: the weight is [1, 3], expected [3]");
+    refuses(
+        rms_norm(&x, &zeros(&[2]), 1e-5),
+        "rms_norm: the weight is [2], expected [3] or more of the last dimensions of [2, 3]",
+    );
     refuses(
         rms_norm(&x, &zeros_of(DType::F64, &[3]), 1e-5),
         "rms_norm: the weight is f64, expected f32",

@@ -130,7 +130,7 @@ fn errors() -> Result<()> {
     let x = zeros(&[2, 3, 4])?;
     for shape in [&[3][..], &[2, 4], &[], &[1, 2, 3, 4]] {
         let message = rms_norm(&x, &zeros(shape)?, EPS).unwrap_err().to_string();
-        let expected = "expected [4] or more of [2, 3, 4]";
+        let expected = "expected [4] or more of the last dimensions of [2, 3, 4]";
         assert_eq!(message, format!("rms_norm: the weight is {shape:?}, {expected}"));
     }
     let gated = |gate: &Tensor| gated_rms_norm(&x, gate, None, EPS, GateOrder::GateFirst);

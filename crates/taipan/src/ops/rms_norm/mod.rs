@@ -230,7 +230,8 @@ impl Kernel for RmsNorm {
         if let Some(weight) = weight {
             let (found, shape) = (weight.shape(), x.shape());
             let is_end = !found.is_empty() && shape.ends_with(found);
-            ensure!(op, is_end, "the weight is {found:?}, expected [{n}] or more of {shape:?}");
+            let expected = format!("[{n}] or more of the last dimensions of {shape:?}");
+            ensure!(op, is_end, "the weight is {found:?}, expected {expected}");
             weight.dtype().ensure(x.dtype(), op, "the weight")?;
         }
         let Some(other) = other else { return Ok(vec![x.clone()]) };
