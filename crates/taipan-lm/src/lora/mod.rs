@@ -3,6 +3,8 @@
 mod files;
 
 use serde::{Deserialize, Serialize};
+#[cfg(not(target_family = "wasm"))]
+use taipan::nn::Module;
 use taipan::nn::{Adapter, Init};
 use taipan::{DType, Device, Tensor};
 
@@ -186,7 +188,7 @@ impl LanguageModel {
         let (found, expected) = (loaded.adapters().len(), self.adapters().len());
         ensure!(found == expected, OWNER, "{found} adapters found, expected {expected}");
         for ((_, parameter), (name, value)) in
-            self.parameters_mut().into_iter().zip(taipan::nn::Module::parameters(&loaded))
+            self.parameters_mut().into_iter().zip(Module::parameters(&loaded))
         {
             let (shape, expected) = (value.shape(), parameter.shape());
             ensure!(shape == expected, OWNER, "{name} is {shape:?}, expected {expected:?}");
