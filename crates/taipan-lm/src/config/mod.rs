@@ -92,7 +92,7 @@ pub enum Ssm {
         head_dim: usize,
         /// Groups of heads that share B and C.
         n_groups: usize,
-        /// Equal groups of channels that are normed by themselves behind the gate: 1 in transformers'
+        /// Equal groups of channels that are normed by themselves after the gate: 1 in transformers'
         /// Mamba-2, `n_groups` in the original code.
         norm_groups: usize,
         /// The least and the greatest Δ.

@@ -108,16 +108,16 @@ impl Config {
 
     fn mamba2_tensors(&self, mixer: &str, head_dim: usize) -> Vec<TensorSpec> {
         let (d, inner, k) = (self.hidden_size, self.inner_size(), self.conv_kernel);
-        let (heads, mixed) = (inner / head_dim, self.conv_channels());
-        let rows = inner + mixed + heads;
+        let (heads, xbc) = (inner / head_dim, self.conv_channels());
+        let rows = inner + xbc + heads;
         let (matrix, vector, recurrence) = (Role::Matrix, Role::Vector, Role::Recurrence);
         named(
             mixer,
             &[
                 ("in_proj.weight", &[rows, d], matrix, true),
                 ("in_proj.bias", &[rows], vector, self.use_bias),
-                ("conv1d.weight", &[mixed, 1, k], matrix, true),
-                ("conv1d.bias", &[mixed], vector, self.use_conv_bias),
+                ("conv1d.weight", &[xbc, 1, k], matrix, true),
+                ("conv1d.bias", &[xbc], vector, self.use_conv_bias),
                 ("dt_bias", &[heads], recurrence, true),
                 ("A_log", &[heads], recurrence, true),
                 ("D", &[heads], recurrence, true),

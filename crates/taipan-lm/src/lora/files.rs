@@ -20,7 +20,7 @@ use taipan::{DType, Device, Tensor, concat};
 use super::{Lora, check_module, is_target, make, scale};
 use crate::config::{HEAD, read_text};
 use crate::error::{Error, Result, ensure};
-use crate::model::Matrices;
+use crate::model::TargetModule;
 use crate::pretrained::{Contents, TOKENIZER, TOKENIZER_CONFIG, tokenizer_contents};
 use crate::safetensors::{self, Map, Safetensors};
 use crate::{Config, LanguageModel, ModelFiles, Role, Tokenizer, filesystem};
@@ -294,13 +294,13 @@ impl LanguageModel {
     pub fn with_adapter(self, files: &AdapterFiles) -> Result<LanguageModel> {
         files.check(self.config())?;
         let (dtype, device) = (Role::Recurrence.dtype(self.dtype()), self.device().clone());
-        self.adapted(&mut |matrices: &Matrices| {
-            let Some(Change { a, b, scale, .. }) = files.changes.get(&matrices.name) else {
+        self.adapted(&mut |module: &TargetModule| {
+            let Some(Change { a, b, scale, .. }) = files.changes.get(&module.name) else {
                 return Ok(None);
             };
-            let a = if matrices.is_embedding { a.transpose(0, 1)? } else { a.clone() };
+            let a = if module.is_embedding { a.transpose(0, 1)? } else { a.clone() };
             let (mut first, mut blocks) = (0, Vec::new());
-            for rows in &matrices.rows {
+            for rows in &module.rows {
                 blocks.push(make(b.slice(0, first..first + rows)?, dtype, &device)?);
                 first += rows;
             }

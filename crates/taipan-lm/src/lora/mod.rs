@@ -11,7 +11,7 @@ use taipan::{DType, Device, Tensor};
 pub use self::files::AdapterFiles;
 pub(crate) use self::files::{ADAPTER_FILES, contents};
 use crate::error::{Error, Result, ensure};
-use crate::model::Matrices;
+use crate::model::TargetModule;
 use crate::random::Key;
 use crate::{Config, InvalidValue, LanguageModel, Role};
 
@@ -159,21 +159,21 @@ impl LanguageModel {
         lora.check_targets(self.config())?;
         let (dtype, device) = (Role::Recurrence.dtype(self.dtype()), self.device().clone());
         let mut key = Key::new(seed).split(0x10ca);
-        self.adapted(&mut |matrices: &Matrices| {
-            if !lora.adapts(&matrices.name) {
+        self.adapted(&mut |module: &TargetModule| {
+            if !lora.adapts(&module.name) {
                 return Ok(None);
             }
-            let (r, k) = (lora.rank, matrices.columns);
+            let (r, k) = (lora.rank, module.columns);
             let mut draw = |init: Init, shape: &[usize]| -> Result<Tensor> {
                 key = key.split(1);
                 make(init.values(shape, key.bits())?, dtype, &device)
             };
             // The product is 0 at first.
-            let (a, b) = match matrices.is_embedding {
+            let (a, b) = match module.is_embedding {
                 true => (draw(Init::Zeros, &[k, r])?, Init::Normal(1.0)),
                 false => (draw(Init::fan_in(k), &[r, k])?, Init::Zeros),
             };
-            let b = matrices.rows.iter().map(|rows| draw(b, &[*rows, r])).collect::<Result<_>>()?;
+            let b = module.rows.iter().map(|rows| draw(b, &[*rows, r])).collect::<Result<_>>()?;
             let Lora { dropout, .. } = *lora;
             Ok(Some(Adapter { a, b, scale: lora.scale(), dropout, seed: None }))
         })

@@ -6,8 +6,8 @@ use super::LanguageModel;
 use crate::Result;
 use crate::random::Key;
 
-/// The matrix of a module that can have an adapter.
-pub(crate) struct Matrices {
+/// A module whose matrix can have an adapter, a target module in the words of PEFT.
+pub(crate) struct TargetModule {
     /// `backbone.layers.0.mixer.in_proj`
     pub(crate) name: String,
     /// The rows of its blocks.
@@ -17,16 +17,16 @@ pub(crate) struct Matrices {
     pub(crate) is_embedding: bool,
 }
 
-impl Matrices {
-    fn of(name: String, linear: &Linear) -> Matrices {
+impl TargetModule {
+    fn of(name: String, linear: &Linear) -> TargetModule {
         let shapes: Vec<_> = linear.blocks().iter().map(|block| block.weight.shape()).collect();
         let rows = shapes.iter().map(|shape| shape[0]).collect();
-        Matrices { name, rows, columns: shapes[0][1], is_embedding: false }
+        TargetModule { name, rows, columns: shapes[0][1], is_embedding: false }
     }
 }
 
 /// Returns the adapter of a matrix, if it gets one.
-type Choose<'a> = &'a mut dyn FnMut(&Matrices) -> Result<Option<Adapter>>;
+type Choose<'a> = &'a mut dyn FnMut(&TargetModule) -> Result<Option<Adapter>>;
 
 impl LanguageModel {
     /// The same model with the adapters that `choose` returns; everything else is frozen.
@@ -36,10 +36,10 @@ impl LanguageModel {
         }
         let name = self.config.family.names().embeddings.to_owned();
         let [v, d] = [self.config.vocab_size, self.config.hidden_size];
-        let table = Matrices { name, rows: vec![d], columns: v, is_embedding: true };
+        let table = TargetModule { name, rows: vec![d], columns: v, is_embedding: true };
         self.embeddings.set_adapter(choose(&table)?)?;
         for (name, linear) in self.linears_mut() {
-            let adapter = choose(&Matrices::of(name, linear))?;
+            let adapter = choose(&TargetModule::of(name, linear))?;
             linear.set_adapter(adapter)?;
         }
         Ok(self)

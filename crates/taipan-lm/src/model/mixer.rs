@@ -28,8 +28,16 @@ impl Mixer {
                 let options = MambaOptions { norm_eps, ..options };
                 Ok(Mixer::Mamba(MambaBlock::build(&options, make)?))
             }
-            Ssm::Mamba2 { .. } => {
-                Ok(Mixer::Mamba2(Mamba2Block::build(&mamba2_options(config), make)?))
+            Ssm::Mamba2 { head_dim, n_groups, norm_groups, time_step_limit, .. } => {
+                let (groups, eps) = (norm_groups, config.layer_norm_epsilon);
+                let options = Mamba2Options {
+                    head_dim,
+                    groups: n_groups,
+                    dt_limit: time_step_limit,
+                    norm: Some(GatedNorm { groups, order: GateOrder::GateFirst, eps }),
+                    ..mamba2_options(config)
+                };
+                Ok(Mixer::Mamba2(Mamba2Block::build(&options, make)?))
             }
         }
     }
@@ -102,24 +110,15 @@ fn mamba_options(config: &Config, r: usize) -> MambaOptions {
 }
 
 fn mamba2_options(config: &Config) -> Mamba2Options {
-    let default = Mamba2Options::new(config.hidden_size);
-    let Ssm::Mamba2 { head_dim, n_groups, norm_groups, time_step_limit, .. } = config.ssm else {
-        return default;
-    };
-    let (groups, eps) = (norm_groups, config.layer_norm_epsilon);
     Mamba2Options {
         d_inner: config.inner_size(),
-        head_dim,
-        groups: n_groups,
         d_state: config.state_size,
         d_conv: config.conv_kernel,
         use_bias: config.use_bias,
         use_conv_bias: config.use_conv_bias,
-        dt_limit: time_step_limit,
-        norm: Some(GatedNorm { groups, order: GateOrder::GateFirst, eps }),
         step_init: step_init(config),
         out_init: out_init(config),
-        ..default
+        ..Mamba2Options::new(config.hidden_size)
     }
 }
 

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use taipan::nn::{Embedding, Init, Linear, Matrix, Module, RmsNorm, ScanObserver, Visitor};
 use taipan::{Activation, Arena, DType, Device, Int8, Tensor, linear, linear_cross_entropy};
 
-pub(crate) use self::adapt::Matrices;
+pub(crate) use self::adapt::TargetModule;
 use self::layer::{Layer, Stream};
 pub(crate) use self::parameter::ParameterSpec;
 pub use self::parameter::{Parameter, Role};

@@ -153,10 +153,10 @@ impl Mamba2Block {
         use Precision::{Model, Wide};
         options.check()?;
         let &Mamba2Options { d_model: d, d_inner: inner, d_conv: k, .. } = options;
-        let (h, mixed) = (options.heads(), inner + 2 * options.groups * options.d_state);
+        let (h, xbc) = (options.heads(), inner + 2 * options.groups * options.d_state);
         let mut blocks = Vec::new();
         let mut first = 0;
-        for (label, rows) in [("z", inner), ("xbc", mixed), ("dt", h)] {
+        for (label, rows) in [("z", inner), ("xbc", xbc), ("dt", h)] {
             let mut part = |stored, rest: &[usize], init| {
                 let (rows, shape) = (Range { start: first, end: first + rows }, [&[rows], rest]);
                 let rows = Some(rows);
@@ -171,11 +171,11 @@ impl Mamba2Block {
         let mut whole = |stored, shape: &[usize], init, precision| {
             make(BlockParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
         };
-        let conv = whole("conv1d.weight", &[mixed, k], Init::fan_in(k), Model)?;
+        let conv = whole("conv1d.weight", &[xbc, k], Init::fan_in(k), Model)?;
         let mut bias = |used: bool, stored, len, init| {
             used.then(|| whole(stored, &[len], init, Model)).transpose()
         };
-        let conv_bias = bias(options.use_conv_bias, "conv1d.bias", mixed, Init::fan_in(k))?;
+        let conv_bias = bias(options.use_conv_bias, "conv1d.bias", xbc, Init::fan_in(k))?;
         let out_bias = bias(options.use_bias, "out_proj.bias", d, Init::Zeros)?;
         let norm = match options.norm {
             Some(GatedNorm { eps, .. }) => {
@@ -215,15 +215,15 @@ impl Mamba2Block {
         initial: Option<&MambaState>,
     ) -> Result<(Tensor, MambaState)> {
         let Mamba2Options { d_inner: inner, head_dim: p, groups: g, d_state: n, .. } = self.options;
-        let [z, mixed, dt] = self.in_proj.forward_blocks(x)?.try_into().expect("three blocks");
-        let (mixed, conv_state) = causal_conv1d(&CausalConv1d {
+        let [z, xbc, dt] = self.in_proj.forward_blocks(x)?.try_into().expect("three blocks");
+        let (xbc, conv_state) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_ref(),
             conv_state: initial.map(|initial| &initial.conv_state),
             seq_start,
             activation: Activation::Silu,
-            ..CausalConv1d::new(&mixed, &self.conv)
+            ..CausalConv1d::new(&xbc, &self.conv)
         })?;
-        let parts = mixed.split(2, &[inner, g * n, g * n])?;
+        let parts = xbc.split(2, &[inner, g * n, g * n])?;
         let &[batch, l, h] = dt.shape().as_array().expect("[b, l, h]");
         let [u, k, q] = [[h, p], [g, n], [g, n]];
         let shaped = |part: &Tensor, [a, b]: [usize; 2]| part.reshape(&[batch, l, a, b]);

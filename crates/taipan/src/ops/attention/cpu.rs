@@ -200,7 +200,7 @@ impl<'a, T: Float> Inputs<'a, T> {
                 let weights = &mut weights[..keys.len() * len];
                 gemm.multiply(k, &q_panels, weights, Store::Overwrite);
                 if keys.end > visible[0].end || keys.start < visible[len - 1].start {
-                    hide(weights, keys, &visible);
+                    mask(weights, keys, &visible);
                 }
                 softmax.add(weights);
                 for (out, factor) in out.chunks_mut(d).zip(&softmax.factor) {
@@ -282,7 +282,7 @@ pub(super) fn blocks_of(range: Range<usize>) -> impl Iterator<Item = (usize, usi
 
 /// Set products, `[keys, rows]`, to −∞ where a row does not see a key. Both bounds of what a row
 /// sees grow with the row.
-fn hide<A: Real>(products: &mut [A], keys: &Range<usize>, visible: &[Range<usize>]) {
+fn mask<A: Real>(products: &mut [A], keys: &Range<usize>, visible: &[Range<usize>]) {
     for (key, products) in keys.clone().zip(products.chunks_mut(visible.len())) {
         let from = visible.partition_point(|visible| visible.end <= key);
         let to = visible.partition_point(|visible| visible.start <= key);

@@ -45,16 +45,12 @@ fn line(i: u32, local: u32) {
     let tx = local % 16u;
     let ty = local / 16u;
     let row = e.near + tx * 4u;
-    let end = p.position + (min(e.near + NEAR, p.rows) - 1u) / p.group + 1u;
-    var start = 0u;
-    if PACKED == 1u {
-        start = first[e.sequence * p.keys + p.position + e.near / p.group];
-    }
+    let keys = keys_of(e);
     var top = vec4(LOWEST);
     // Of the invocation's own keys.
     var sum = vec4(0.0);
     var out = mat4x4<f32>();
-    for (var far = start; far < end; far += FAR) {
+    for (var far = keys.x; far < keys.y; far += FAR) {
         let raw = products(0u, e, far, local);
         let key = far + ty * 2u;
         let see0 = sees4(e, row, key);

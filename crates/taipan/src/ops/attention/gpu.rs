@@ -139,8 +139,8 @@ impl<'a> Context<'a> {
 fn program(pass: Pass, elem: DType, packed: bool) -> Program {
     let kernel = match pass {
         Pass::Forward => wgsl!("forward.wgsl"),
-        Pass::RowsGrad => wgsl!("rows_grad.wgsl"),
-        Pass::KeysGrad => wgsl!("keys_grad.wgsl"),
+        Pass::RowsGrad => wgsl!("grad_inputs.wgsl", "rows_grad.wgsl"),
+        Pass::KeysGrad => wgsl!("grad_inputs.wgsl", "keys_grad.wgsl"),
     };
     Program::new::<AttentionParams>(
         &[MATH, wgsl!("tiles.wgsl"), kernel, LINES],

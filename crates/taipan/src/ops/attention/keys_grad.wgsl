@@ -1,39 +1,18 @@
 // dk = scale·dproductᵀ·q and dv = weightᵀ·do, with weights and dproduct of rows_grad.wgsl. A workgroup
 // computes 64 keys of 64 channels, with the rows of all query heads that read them.
-@group(0) @binding(0) var<storage, read> q: array<Elem>;
-@group(0) @binding(1) var<storage, read> k: array<Elem>;
-@group(0) @binding(2) var<storage, read> v: array<Elem>;
-@group(0) @binding(3) var<storage, read> dout: array<Elem>;
-@group(0) @binding(4) var<storage, read> stats: array<vec2<f32>>;
-@group(0) @binding(5) var<storage, read> first: array<u32>;
 @group(0) @binding(6) var<storage, read_write> dk: array<Elem>;
 @group(0) @binding(7) var<storage, read_write> dv: array<Elem>;
 
-// 0: k and q, 1: v and dout
 fn near_at(which: u32, e: Entry, key: u32, c: u32) -> f32 {
-    if key >= p.used_keys || c >= p.channels {
-        return 0.0;
-    }
-    let at = key_row(e, key) + c;
-    if which == 0u {
-        return f32(k[at]);
-    }
-    return f32(v[at]);
+    return key_at(which, e, key, c);
 }
 
 fn far_at(which: u32, e: Entry, row: u32, c: u32) -> f32 {
-    if row >= p.rows || c >= p.channels {
-        return 0.0;
-    }
-    let at = query(e, row) + c;
-    if which == 0u {
-        return f32(q[at]);
-    }
-    return f32(dout[at]);
+    return query_at(which, e, row, c);
 }
 
 fn line_at(which: u32, e: Entry, row: u32, c: u32) -> f32 {
-    return far_at(which, e, row, c);
+    return query_at(which, e, row, c);
 }
 
 // The weights of a row and four keys

@@ -39,7 +39,7 @@ pub struct Attention<'a> {
     pub v: &'a Tensor,
     /// The factor of the products of queries and keys; `1/√d` if absent.
     pub scale: Option<f64>,
-    /// The position of the first query among the keys; `s − l` if absent. Keys behind the last query
+    /// The position of the first query among the keys; `s − l` if absent. Keys after the last query
     /// are not read: they are the free part of a cache.
     pub position: Option<usize>,
     /// For packed sequences: not 0 at the first key of each sequence, before which its queries see

@@ -1,38 +1,17 @@
 // dq = scale·dproduct·k with dproduct = weight ⊙ (do·vᵀ − η) and weight = exp(scale·q·kᵀ − log_sum);
 // stats are the pairs of log_sum and η of each row. A workgroup computes 64 rows of 64 channels.
-@group(0) @binding(0) var<storage, read> q: array<Elem>;
-@group(0) @binding(1) var<storage, read> k: array<Elem>;
-@group(0) @binding(2) var<storage, read> v: array<Elem>;
-@group(0) @binding(3) var<storage, read> dout: array<Elem>;
-@group(0) @binding(4) var<storage, read> stats: array<vec2<f32>>;
-@group(0) @binding(5) var<storage, read> first: array<u32>;
 @group(0) @binding(6) var<storage, read_write> dq: array<Elem>;
 
-// 0: q and k, 1: dout and v
 fn near_at(which: u32, e: Entry, row: u32, c: u32) -> f32 {
-    if row >= p.rows || c >= p.channels {
-        return 0.0;
-    }
-    let at = query(e, row) + c;
-    if which == 0u {
-        return f32(q[at]);
-    }
-    return f32(dout[at]);
+    return query_at(which, e, row, c);
 }
 
 fn far_at(which: u32, e: Entry, key: u32, c: u32) -> f32 {
-    if key >= p.used_keys || c >= p.channels {
-        return 0.0;
-    }
-    let at = key_row(e, key) + c;
-    if which == 0u {
-        return f32(k[at]);
-    }
-    return f32(v[at]);
+    return key_at(which, e, key, c);
 }
 
 fn line_at(which: u32, e: Entry, key: u32, c: u32) -> f32 {
-    return far_at(0u, e, key, c);
+    return key_at(0u, e, key, c);
 }
 
 // dproduct of four rows and a key
@@ -52,13 +31,9 @@ fn line(i: u32, local: u32) {
     let tx = local % 16u;
     let ty = local / 16u;
     let row = e.near + tx * 4u;
-    let end = p.position + (min(e.near + NEAR, p.rows) - 1u) / p.group + 1u;
-    var start = 0u;
-    if PACKED == 1u {
-        start = first[e.sequence * p.keys + p.position + e.near / p.group];
-    }
+    let keys = keys_of(e);
     var out = mat4x4<f32>();
-    for (var far = start; far < end; far += FAR) {
+    for (var far = keys.x; far < keys.y; far += FAR) {
         let s = products(0u, e, far, local);
         let ds = products(1u, e, far, local);
         let key = far + ty * 2u;

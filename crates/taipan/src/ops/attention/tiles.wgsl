@@ -60,6 +60,15 @@ fn sees(e: Entry, row: u32, key: u32) -> bool {
     return row < p.rows && key >= start && key <= last;
 }
 
+// The first key that one of the rows of a workgroup sees, and the one after the last.
+fn keys_of(e: Entry) -> vec2<u32> {
+    var start = 0u;
+    if PACKED == 1u {
+        start = first[e.sequence * p.keys + p.position + e.near / p.group];
+    }
+    return vec2(start, p.position + (min(e.near + NEAR, p.rows) - 1u) / p.group + 1u);
+}
+
 fn exp4(x: vec4<f32>) -> vec4<f32> {
     return vec4(m_exp(x.x), m_exp(x.y), m_exp(x.z), m_exp(x.w));
 }

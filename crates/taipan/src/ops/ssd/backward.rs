@@ -1,7 +1,8 @@
 //! The gradients of the scan on the CPU.
 
 use super::cpu::{
-    Chunk, Decays, Inputs, Room, factors_of, mask, product, save_and_scale, scale_rows, split_into,
+    Chunk, Decays, Inputs, Workspace, factors_of, mask, product, save_and_scale, scale_rows,
+    split_into,
 };
 use super::{ChunkedScan, OP, Optional, Sizes};
 use crate::cpu::CpuBuffer;
@@ -30,7 +31,7 @@ pub(super) fn cpu(op: &ChunkedScan, CpuIo { inputs, outputs }: CpuIo) -> Result<
         let (dscale, dd) = (next(Optional::Scale), next(Optional::D));
         let mut dinitial = next(Optional::InitialState);
 
-        // The gradient of the states behind each chunk; at last that of the initial one.
+        // The gradient of the states after each chunk; at last that of the initial one.
         let mut dstate = CpuBuffer::from_slice(OP, dfinal.as_slice::<<T as Float>::Acc>())?;
         let mut dstates = CpuBuffer::scratch(OP, states.spec.bytes())?;
         scan.retreat(dstate.as_mut_slice(), dstates.as_mut_slice())?;
@@ -70,7 +71,7 @@ struct Gradients<'a, T: Float> {
 
 impl<T: Float> Backward<'_, T> {
     /// From `dstate`, `[b, h, p, n]`, the gradient of the final state, to that of the initial one;
-    /// `dstates`, `[b, h, chunks, p, n]`, are those of the states behind each chunk.
+    /// `dstates`, `[b, h, chunks, p, n]`, are those of the states after each chunk.
     fn retreat(&self, dstate: &mut [T::Acc], dstates: &mut [T::Acc]) -> Result<()> {
         let (inputs, sizes) = (&self.inputs, self.inputs.sizes);
         let Sizes { h, p, n, .. } = sizes;
@@ -84,13 +85,13 @@ impl<T: Float> Backward<'_, T> {
             let (sequence, head) = (i / h, i % h);
             let mut gemm = LocalGemm::new();
             let mut rows = inputs.row_buffer()?;
-            for (index, behind) in dstates.chunks_mut(one).enumerate().rev() {
+            for (index, after) in dstates.chunks_mut(one).enumerate().rev() {
                 let chunk = inputs.chunk(sequence, index);
                 let decays = Decays::new(inputs, &chunk, head);
                 let rows = &mut rows.as_mut_slice()[..chunk.rows * p];
                 inputs.widened_rows(self.dy, &chunk, head, rows);
                 scale_rows(rows, p, &decays.before, sizes.r);
-                save_and_scale(dstate, decays.all, behind);
+                save_and_scale(dstate, decays.all, after);
                 let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
                 let q = inputs.group(inputs.q, &chunk, inputs.group_of(head));
                 let left = Dense { data: &*rows, stride: p };
@@ -146,8 +147,8 @@ impl<T: Float> Backward<'_, T> {
     ) -> Result<()> {
         let (inputs, sizes) = (&self.inputs, self.inputs.sizes);
         let (Sizes { g, n, .. }, rows) = (sizes, chunk.rows);
-        let mut memory = Room::<T::Acc>::memory(sizes, chunk)?;
-        let mut room = Room::new(sizes, chunk, &mut memory);
+        let mut memory = Workspace::<T::Acc>::memory(sizes, chunk)?;
+        let mut workspace = Workspace::new(sizes, chunk, &mut memory);
         let (square, wide, row) = (rows * rows, rows * n, rows * sizes.p);
         let lens = [square, wide, wide, square, wide, row, wide];
         let len: usize = lens.iter().sum();
@@ -156,26 +157,26 @@ impl<T: Float> Backward<'_, T> {
         let panels = Panels::default();
         let mut sums = Sums { weights, dq, dk, products, term, dy, q, panels };
         for group in 0..g {
-            inputs.scores(chunk, group, &mut room)?;
+            inputs.scores(chunk, group, &mut workspace)?;
             let (k, q) =
                 (inputs.group(inputs.k, chunk, group), inputs.group(inputs.q, chunk, group));
             for (i, to) in sums.q.chunks_mut(n).enumerate() {
                 T::widen(&q.data[i * q.stride..][..n], to);
             }
-            room.gemm.pack_left(&k, Layout::RowMajor, [rows, n], &mut room.left)?;
+            workspace.gemm.pack_left(&k, Layout::RowMajor, [rows, n], &mut workspace.left)?;
             sums.weights.fill(T::Acc::ZERO);
             sums.dq.fill(T::Acc::ZERO);
             sums.dk.fill(T::Acc::ZERO);
             for head in inputs.heads(group) {
-                self.head_gradients(chunk, head, dstates, (&mut room, &mut sums), &mut grads)?;
+                self.head_gradients(chunk, head, dstates, (&mut workspace, &mut sums), &mut grads)?;
             }
             let weights = Dense { data: &*sums.weights, stride: rows };
             // dq += weights·k, dk += weightsᵀ·q
             let product_of = |left| product(rows, n, rows, left, Layout::RowMajor);
             let gemm = Gemm { product: product_of(Layout::RowMajor), left: &weights, right: &k };
-            room.gemm.run(&gemm, sums.dq, Store::Add)?;
+            workspace.gemm.run(&gemm, sums.dq, Store::Add)?;
             let gemm = Gemm { product: product_of(Layout::Transposed), left: &weights, right: &q };
-            room.gemm.run(&gemm, sums.dk, Store::Add)?;
+            workspace.gemm.run(&gemm, sums.dk, Store::Add)?;
             for (to, from) in [(&mut *grads.dq, &*sums.dq), (&mut *grads.dk, &*sums.dk)] {
                 for (to, from) in to.chunks_mut(g * n).zip(from.chunks(n)) {
                     T::narrow(from, &mut to[group * n..][..n]);
@@ -190,7 +191,7 @@ impl<T: Float> Backward<'_, T> {
         chunk: &Chunk,
         head: usize,
         dstates: &[T::Acc],
-        (room, sums): (&mut Room<T::Acc>, &mut Sums<T::Acc>),
+        (workspace, sums): (&mut Workspace<T::Acc>, &mut Sums<T::Acc>),
         grads: &mut Gradients<T>,
     ) -> Result<()> {
         let (inputs, sizes) = (&self.inputs, self.inputs.sizes);
@@ -202,43 +203,49 @@ impl<T: Float> Backward<'_, T> {
         let d = inputs.d.map_or(T::Acc::ZERO, |d| d[head]);
         let zeros = |len: usize| vec![T::Acc::ZERO; len];
         let mut through = Through { before: zeros(steps), after: zeros(steps), all: T::Acc::ZERO };
-        inputs.widened_rows(inputs.x, chunk, head, room.x);
+        inputs.widened_rows(inputs.x, chunk, head, workspace.x);
         inputs.widened_rows(self.dy, chunk, head, sums.dy);
-        let (x, dy) = (Dense { data: &*room.x, stride: p }, Dense { data: &*sums.dy, stride: p });
+        let (x, dy) =
+            (Dense { data: &*workspace.x, stride: p }, Dense { data: &*sums.dy, stride: p });
 
-        // What enters the state behind the chunk: after_j·dstate·k_j.
-        let behind = Dense { data: dstate, stride: n };
-        room.gemm.pack_right(&behind, Layout::Transposed, [n, p], &mut room.right)?;
-        room.gemm.multiply(&room.left, &room.right, room.tile, Store::Overwrite);
-        scale_rows(room.tile, p, &decays.after, r);
-        for (i, (tile, x)) in room.tile.chunks(p).zip(room.x.chunks(p)).enumerate() {
+        // What enters the state after the chunk: after_j·dstate·k_j.
+        let after = Dense { data: dstate, stride: n };
+        workspace.gemm.pack_right(&after, Layout::Transposed, [n, p], &mut workspace.right)?;
+        workspace.gemm.multiply(
+            &workspace.left,
+            &workspace.right,
+            workspace.tile,
+            Store::Overwrite,
+        );
+        scale_rows(workspace.tile, p, &decays.after, r);
+        for (i, (tile, x)) in workspace.tile.chunks(p).zip(workspace.x.chunks(p)).enumerate() {
             through.after[i / r] += decays.scale[i / r] * dot(x, tile);
         }
 
         // What enters the outputs of the chunk: maskedᵀ·dy, with masked = scores ⊙ Λ.
-        room.gemm.pack_left(&dy, Layout::RowMajor, [rows, p], &mut sums.panels)?;
-        room.gemm.pack_right(&x, Layout::Transposed, [p, rows], &mut room.right)?;
-        room.gemm.multiply(&sums.panels, &room.right, sums.products, Store::Overwrite);
-        decays.fill_lambda(room.lambda);
-        mask(room.scores, room.lambda, &vec![T::Acc::ONE; steps], r, room.masked);
+        workspace.gemm.pack_left(&dy, Layout::RowMajor, [rows, p], &mut sums.panels)?;
+        workspace.gemm.pack_right(&x, Layout::Transposed, [p, rows], &mut workspace.right)?;
+        workspace.gemm.multiply(&sums.panels, &workspace.right, sums.products, Store::Overwrite);
+        decays.fill_lambda(workspace.lambda);
+        mask(workspace.scores, workspace.lambda, &vec![T::Acc::ONE; steps], r, workspace.masked);
         weigh(
             sums.products,
             sums.weights,
-            &Masks { scores: room.scores, lambda: room.lambda, scale: &decays.scale, r },
+            &Masks { scores: workspace.scores, lambda: workspace.lambda, scale: &decays.scale, r },
         );
         let product_of = product(rows, p, rows, Layout::Transposed, Layout::RowMajor);
-        let masked = Dense { data: &*room.masked, stride: rows };
+        let masked = Dense { data: &*workspace.masked, stride: rows };
         let gemm = Gemm { product: product_of, left: &masked, right: &dy };
-        room.gemm.run(&gemm, room.tile, Store::Add)?;
+        workspace.gemm.run(&gemm, workspace.tile, Store::Add)?;
 
         let (mut dscale, mut dd) = (zeros(steps), T::Acc::ZERO);
-        for (i, (tile, x)) in room.tile.chunks(p).zip(room.x.chunks(p)).enumerate() {
+        for (i, (tile, x)) in workspace.tile.chunks(p).zip(workspace.x.chunks(p)).enumerate() {
             dscale[i / r] += dot(tile, x);
             dd += dot(&sums.dy[i * p..][..p], x);
         }
-        scale_rows(room.tile, p, &decays.scale, r);
-        add_scaled(room.tile, d, sums.dy);
-        for (i, tile) in room.tile.chunks(p).enumerate() {
+        scale_rows(workspace.tile, p, &decays.scale, r);
+        add_scaled(workspace.tile, d, sums.dy);
+        for (i, tile) in workspace.tile.chunks(p).enumerate() {
             T::narrow(tile, &mut grads.dx[(i * h + head) * p..][..p]);
         }
         if let Some(to) = &mut grads.dscale {
@@ -250,18 +257,18 @@ impl<T: Float> Backward<'_, T> {
 
         // dq: before_t·stateᵀ·dy_t, and dk: after_j·scale_j·dstateᵀ·x_j
         let before = Dense { data: state, stride: n };
-        room.gemm.pack_right(&before, Layout::RowMajor, [p, n], &mut room.right)?;
-        room.gemm.multiply(&sums.panels, &room.right, sums.term, Store::Overwrite);
+        workspace.gemm.pack_right(&before, Layout::RowMajor, [p, n], &mut workspace.right)?;
+        workspace.gemm.multiply(&sums.panels, &workspace.right, sums.term, Store::Overwrite);
         scale_rows(sums.term, n, &decays.before, r);
         for (i, (term, q)) in sums.term.chunks(n).zip(sums.q.chunks(n)).enumerate() {
             through.before[i / r] += dot(term, q);
         }
         add(sums.dq, sums.term);
-        scale_rows(room.x, p, &decays.entering(), r);
+        scale_rows(workspace.x, p, &decays.entering(), r);
         let product_of = product(rows, n, p, Layout::RowMajor, Layout::RowMajor);
-        let left = Dense { data: &*room.x, stride: p };
-        let gemm = Gemm { product: product_of, left: &left, right: &behind };
-        room.gemm.run(&gemm, sums.dk, Store::Add)?;
+        let left = Dense { data: &*workspace.x, stride: p };
+        let gemm = Gemm { product: product_of, left: &left, right: &after };
+        workspace.gemm.run(&gemm, sums.dk, Store::Add)?;
 
         through.all = decays.all * dot(dstate, state);
         let da = grads.da.iter_mut().skip(head).step_by(h);
@@ -293,9 +300,9 @@ struct Sums<'a, A> {
 struct Through<A> {
     /// From the state before the chunk to the outputs of each step.
     before: Vec<A>,
-    /// From the inputs of each step to the state behind the chunk.
+    /// From the inputs of each step to the state after the chunk.
     after: Vec<A>,
-    /// From the state before to the one behind.
+    /// From the state before to the one after.
     all: A,
 }
 

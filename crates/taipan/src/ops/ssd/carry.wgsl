@@ -1,5 +1,5 @@
 // Carries states from chunk to chunk, or with REVERSE their gradients, from the last chunk to the
-// first: states, [b, h, chunks, p, n], hold what a chunk adds, and then what is before it (behind
+// first: states, [b, h, chunks, p, n], hold what a chunk adds, and then what is before it (after
 // it). An invocation computes an element of all chunks.
 @group(0) @binding(0) var<storage, read> all: array<f32>;
 @group(0) @binding(1) var<storage, read> initial: array<f32>;

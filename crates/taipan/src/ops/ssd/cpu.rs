@@ -1,7 +1,7 @@
 //! The scan on the CPU.
 //!
 //! States are advanced from chunk to chunk, heads in parallel. Outputs and gradients of a chunk
-//! follow from the state before it and the gradient of the state behind it: chunks in parallel, the
+//! follow from the state before it and the gradient of the state after it: chunks in parallel, the
 //! heads of a group one after the other, so that sums over them have one order.
 
 use std::ops::Range;
@@ -189,30 +189,30 @@ impl<'a, T: Float> Inputs<'a, T> {
         let tasks = self.split(y, r * row, &chunks);
         let one = self.sizes.state();
         try_for_tasks(tasks, self.threads(chunks.len()), |_, (chunk, y)| {
-            let mut memory = Room::<T::Acc>::memory(self.sizes, &chunk)?;
-            let mut room = Room::new(self.sizes, &chunk, &mut memory);
+            let mut memory = Workspace::<T::Acc>::memory(self.sizes, &chunk)?;
+            let mut workspace = Workspace::new(self.sizes, &chunk, &mut memory);
             for group in 0..self.sizes.g {
-                self.scores(&chunk, group, &mut room)?;
+                self.scores(&chunk, group, &mut workspace)?;
                 for head in self.heads(group) {
                     let at = (chunk.sequence * h + head) * chunks.len();
                     let at = at + chunk.index - chunks.start;
                     let state = states.get(at * one..(at + 1) * one).unwrap_or_default();
                     let decays = Decays::new(self, &chunk, head);
-                    self.times_state(state, &mut room)?;
-                    self.widened_rows(self.x, &chunk, head, room.x);
-                    scale_rows(room.tile, p, &decays.before, r);
+                    self.times_state(state, &mut workspace)?;
+                    self.widened_rows(self.x, &chunk, head, workspace.x);
+                    scale_rows(workspace.tile, p, &decays.before, r);
                     if let Some(d) = self.d {
-                        add_scaled(room.tile, d[head], room.x);
+                        add_scaled(workspace.tile, d[head], workspace.x);
                     }
-                    decays.fill_lambda(room.lambda);
-                    mask(room.scores, room.lambda, &decays.scale, r, room.masked);
+                    decays.fill_lambda(workspace.lambda);
+                    mask(workspace.scores, workspace.lambda, &decays.scale, r, workspace.masked);
                     let product =
                         product(chunk.rows, p, chunk.rows, Layout::RowMajor, Layout::RowMajor);
-                    let left = Dense { data: &*room.masked, stride: chunk.rows };
-                    let right = Dense { data: &*room.x, stride: p };
+                    let left = Dense { data: &*workspace.masked, stride: chunk.rows };
+                    let right = Dense { data: &*workspace.x, stride: p };
                     let intra = Gemm { product, left: &left, right: &right };
-                    room.gemm.run(&intra, room.tile, Store::Add)?;
-                    for (i, tile) in room.tile.chunks(p).enumerate() {
+                    workspace.gemm.run(&intra, workspace.tile, Store::Add)?;
+                    for (i, tile) in workspace.tile.chunks(p).enumerate() {
                         T::narrow(tile, &mut y[i * row + head * p..][..p]);
                     }
                 }
@@ -221,27 +221,41 @@ impl<'a, T: Float> Inputs<'a, T> {
         })
     }
 
-    /// `q·kᵀ` of a group, `[rows, rows]`; its `q` stays packed in `room`.
+    /// `q·kᵀ` of a group, `[rows, rows]`; its `q` stays packed in `workspace`.
     pub(super) fn scores(
         &self,
         chunk: &Chunk,
         group: usize,
-        room: &mut Room<T::Acc>,
+        workspace: &mut Workspace<T::Acc>,
     ) -> Result<()> {
         let (q, k) = (self.group(self.q, chunk, group), self.group(self.k, chunk, group));
         let (rows, n) = (chunk.rows, self.sizes.n);
-        room.gemm.pack_left(&q, Layout::RowMajor, [rows, n], &mut room.left)?;
-        room.gemm.pack_right(&k, Layout::Transposed, [n, rows], &mut room.right)?;
-        room.gemm.multiply(&room.left, &room.right, room.scores, Store::Overwrite);
+        workspace.gemm.pack_left(&q, Layout::RowMajor, [rows, n], &mut workspace.left)?;
+        workspace.gemm.pack_right(&k, Layout::Transposed, [n, rows], &mut workspace.right)?;
+        workspace.gemm.multiply(
+            &workspace.left,
+            &workspace.right,
+            workspace.scores,
+            Store::Overwrite,
+        );
         Ok(())
     }
 
-    /// `left·stateᵀ`, `[rows, p]`, in `room.tile`, with what is packed as `room.left`.
-    pub(super) fn times_state(&self, state: &[T::Acc], room: &mut Room<T::Acc>) -> Result<()> {
+    /// `left·stateᵀ`, `[rows, p]`, in `workspace.tile`, with what is packed as `workspace.left`.
+    pub(super) fn times_state(
+        &self,
+        state: &[T::Acc],
+        workspace: &mut Workspace<T::Acc>,
+    ) -> Result<()> {
         let Sizes { p, n, .. } = self.sizes;
         let state = Dense { data: state, stride: n };
-        room.gemm.pack_right(&state, Layout::Transposed, [n, p], &mut room.right)?;
-        room.gemm.multiply(&room.left, &room.right, room.tile, Store::Overwrite);
+        workspace.gemm.pack_right(&state, Layout::Transposed, [n, p], &mut workspace.right)?;
+        workspace.gemm.multiply(
+            &workspace.left,
+            &workspace.right,
+            workspace.tile,
+            Store::Overwrite,
+        );
         Ok(())
     }
 
@@ -272,9 +286,9 @@ pub(super) fn product(m: usize, n: usize, k: usize, left: Layout, right: Layout)
 pub(super) struct Decays<A> {
     /// The logarithm of the decay of each step: −∞ where a sequence starts.
     a: Vec<A>,
-    /// From before the chunk to behind each step.
+    /// From before the chunk to after each step.
     pub(super) before: Vec<A>,
-    /// From behind each step to behind the chunk.
+    /// From after each step to after the chunk.
     pub(super) after: Vec<A>,
     /// Of the whole chunk.
     pub(super) all: A,
@@ -317,12 +331,12 @@ impl<A: Real> Decays<A> {
         Decays { a, before, after, all: all[0], scale }
     }
 
-    /// From the inputs of each step to behind the chunk.
+    /// From the inputs of each step to after the chunk.
     pub(super) fn entering(&self) -> Vec<A> {
         self.after.iter().zip(&self.scale).map(|(after, scale)| *after * *scale).collect()
     }
 
-    /// `lambda[t, j]`, the decay from behind step `j` to behind step `t`; 0 for `j > t`. Each
+    /// `lambda[t, j]`, the decay from after step `j` to after step `t`; 0 for `j > t`. Each
     /// exponent is the sum of its own steps: a difference of long sums would lose digits.
     pub(super) fn fill_lambda(&self, lambda: &mut [A]) {
         lambda_rows(&self.a, lambda);
@@ -330,7 +344,7 @@ impl<A: Real> Decays<A> {
 }
 
 /// The temporary values of a task.
-pub(super) struct Room<'a, A> {
+pub(super) struct Workspace<'a, A> {
     pub(super) gemm: LocalGemm<A>,
     /// `q` or, backward, `k` of a group, `[rows, n]`
     pub(super) left: Panels<A>,
@@ -347,7 +361,7 @@ pub(super) struct Room<'a, A> {
     pub(super) x: &'a mut [A],
 }
 
-impl<'a, A: Real> Room<'a, A> {
+impl<'a, A: Real> Workspace<'a, A> {
     fn lens(sizes: Sizes, chunk: &Chunk) -> [usize; 5] {
         let (rows, steps) = (chunk.rows, chunk.steps.len());
         [rows * rows, rows * rows, steps * steps, rows * sizes.p, rows * sizes.p]
@@ -359,10 +373,10 @@ impl<'a, A: Real> Room<'a, A> {
         CpuBuffer::scratch(OP, len * size_of::<A>())
     }
 
-    pub(super) fn new(sizes: Sizes, chunk: &Chunk, memory: &'a mut CpuBuffer) -> Room<'a, A> {
+    pub(super) fn new(sizes: Sizes, chunk: &Chunk, memory: &'a mut CpuBuffer) -> Workspace<'a, A> {
         let [scores, masked, lambda, tile, x] = split_into(memory, Self::lens(sizes, chunk));
         let (left, right) = (Panels::default(), Panels::default());
-        Room { gemm: LocalGemm::new(), left, right, scores, masked, lambda, tile, x }
+        Workspace { gemm: LocalGemm::new(), left, right, scores, masked, lambda, tile, x }
     }
 }
 

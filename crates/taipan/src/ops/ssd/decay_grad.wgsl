@@ -1,11 +1,11 @@
 // The gradient of a, [b, l, h]: what passes through the decay of a step t of a chunk. That is, with
 // Γ = weights ⊙ scores, Σ Γ[i, j] over rows i of steps ≥ t and rows j of steps < t; what passes from
 // the state before the chunk to outputs of steps ≥ t, and from inputs of steps < t to the state
-// behind it; and from the one state to the other. An invocation computes an element.
+// after it; and from the one state to the other. An invocation computes an element.
 @group(0) @binding(0) var<storage, read> weights: array<f32>;
 @group(0) @binding(1) var<storage, read> scores: array<f32>;
 @group(0) @binding(2) var<storage, read> from_before: array<f32>;
-@group(0) @binding(3) var<storage, read> to_behind: array<f32>;
+@group(0) @binding(3) var<storage, read> to_after: array<f32>;
 @group(0) @binding(4) var<storage, read> scale: array<f32>;
 @group(0) @binding(5) var<storage, read> all: array<f32>;
 @group(0) @binding(6) var<storage, read> state_dots: array<f32>;
@@ -37,9 +37,9 @@ fn element(i: u32) {
     for (var t = first; t < step; t++) {
         let at = (sequence * p.steps + t) * p.heads + head;
         if SCALE == 1u {
-            sum = fma(scale[at], to_behind[at], sum);
+            sum = fma(scale[at], to_after[at], sum);
         } else {
-            sum += to_behind[at];
+            sum += to_after[at];
         }
     }
     let whole = all[(sequence * p.chunks + chunk) * p.heads + head];

@@ -1,5 +1,5 @@
 // The decays of a chunk of a head, by step: an invocation computes one chunk. before and after,
-// [b, l, h], are those from before the chunk to behind a step, and from behind a step to behind the
+// [b, l, h], are those from before the chunk to after a step, and from after a step to after the
 // chunk; entering = after·scale; all, [b, chunks, h], is that of the chunk.
 @group(0) @binding(0) var<storage, read> a: array<f32>;
 @group(0) @binding(1) var<storage, read> scale: array<f32>;

@@ -1,4 +1,4 @@
-// lambda[i, j], the decay from behind row j of a chunk to behind row i, 0 for later steps, and masked =
+// lambda[i, j], the decay from after row j of a chunk to after row i, 0 for later steps, and masked =
 // scores ⊙ lambda; both are [b, chunks, h, rows, rows], scores [b, chunks, g, rows, rows]. An
 // invocation computes a column. An exponent is the sum of its own steps: a difference of long sums
 // would lose digits.

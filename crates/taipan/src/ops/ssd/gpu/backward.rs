@@ -34,8 +34,8 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     let (masked, lambda, scores) = scan.masks(Save::MaskedAndLambda)?;
     let lambda = lambda.expect("asked for");
 
-    // From inputs to the state behind the chunk, and to its outputs.
-    let to_behind = scan.times_states((scan.group_rows(scan.k), &dstates), &decays.after)?;
+    // From inputs to the state after the chunk, and to its outputs.
+    let to_after = scan.times_states((scan.group_rows(scan.k), &dstates), &decays.after)?;
     let dinput = scan.scratch(scan.x.spec.len())?;
     scan.run(
         Product {
@@ -45,7 +45,7 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
             sizes: [None, Some(p), None],
             over_heads: false,
             factor: (Factor::None, scan.a),
-            finish: (Finish::Add, to_behind.all()),
+            finish: (Finish::Add, to_after.all()),
         },
         scan.rows_of(dinput.all(), DType::F32),
     )?;
@@ -91,13 +91,13 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     of(scan.x, &decays.entering, &dstates, Depth::Rows, scan.q, dk)?;
 
     // Of the decays.
-    let [before_dots, behind_dots] = [scan.scratch(steps)?, scan.scratch(steps)?];
+    let [before_dots, after_dots] = [scan.scratch(steps)?, scan.scratch(steps)?];
     let seen = scan.times_states((scan.group_rows(scan.q), states.data), &decays.before)?;
     scan.dots((dy.all(), scan.elem), (seen.all(), DType::F32), [steps, r, h, p], &before_dots)?;
-    scan.dots(x, (to_behind.all(), DType::F32), [steps, r, h, p], &behind_dots)?;
+    scan.dots(x, (to_after.all(), DType::F32), [steps, r, h, p], &after_dots)?;
     let state_dots = scan.scratch(b * h * chunks)?;
-    let (before, behind) = ((states.all(), DType::F32), (dstates.all(), DType::F32));
-    scan.dots(before, behind, [b * h * chunks, 1, 1, p * n], &state_dots)?;
+    let (before, after) = ((states.all(), DType::F32), (dstates.all(), DType::F32));
+    scan.dots(before, after, [b * h * chunks, 1, 1, p * n], &state_dots)?;
     gpu.launch(Launch {
         name: OP,
         program: decay_grad_program(scan.scale.is_some()),
@@ -106,7 +106,7 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
             weights.all(),
             scores.all(),
             before_dots.all(),
-            behind_dots.all(),
+            after_dots.all(),
             scan.scale.unwrap_or(scan.a),
             decays.all.all(),
             state_dots.all(),
