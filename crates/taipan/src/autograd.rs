@@ -4,7 +4,7 @@
 //! back to the inputs. Node ids only grow, so visiting pending nodes from the highest id down is
 //! a valid order: no sort, no recursion.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -368,33 +368,113 @@ impl Tensor {
     /// [`backward`](Tensor::backward) from any tensor, given `dy`, the upstream gradient, of the
     /// same shape and type.
     pub fn backward_from(&self, dy: &Tensor) -> Result<Grads> {
+        self.check_upstream(dy)?;
+        backward_of([(self.clone(), dy.detached())])
+    }
+
+    /// [`backward_from`](Tensor::backward_from) that hands the gradient of each of these leaves to
+    /// `ready`, with its index, as soon as it is complete: the last layer's first. So it can be
+    /// sent to another machine, for example, while those of earlier layers are computed.
+    ///
+    /// ```
+    /// use taipan::{Device, Tensor};
+    ///
+    /// let [a, b] = [2f32, 3.0].map(|x| Tensor::new(&[x], &[1], &Device::Cpu).unwrap().tracked());
+    /// let loss = a.exp()?.mul(&b)?.sum()?;
+    /// let (upstream, mut order) = (Tensor::new(&[1f32], &[], &Device::Cpu)?, Vec::new());
+    /// loss.backward_each(&upstream, &[&a, &b], |leaf, _grad| {
+    ///     order.push(leaf);
+    ///     Ok::<(), taipan::Error>(())
+    /// })?;
+    /// assert_eq!(order, [1, 0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn backward_each<E: From<Error>>(
+        &self,
+        dy: &Tensor,
+        leaves: &[&Tensor],
+        mut ready: impl FnMut(usize, Tensor) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.check_upstream(dy)?;
+        let id = |leaf: &Tensor| leaf.edge.as_ref().map(|edge| edge.node.id);
+        let ids = leaves.iter().enumerate().filter_map(|(i, leaf)| Some((id(leaf)?, i)));
+        let mut left: HashMap<u64, usize> = ids.collect();
+        let pending = Pending::of([(self.clone(), dy.detached())])?;
+        let mut early = Early::new(&pending, |id, grad| match left.remove(&id) {
+            Some(leaf) => ready(leaf, grad),
+            None => Ok(()),
+        });
+        let mut grads = propagate(pending, Some(&mut early))?;
+        // The rest, and an error for a leaf without a gradient.
+        for (i, leaf) in leaves.iter().enumerate() {
+            if id(leaf).is_none_or(|id| left.contains_key(&id)) {
+                grads.of(leaf)?;
+                ready(i, grads.take(leaf).expect("it is there"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error unless `dy` can be the upstream gradient of this tensor.
+    fn check_upstream(&self, dy: &Tensor) -> Result<()> {
         const OP: &str = "backward";
-        crate::error::ensure!(
-            OP,
-            dy.shape() == self.shape(),
-            "the upstream is {:?}, expected {:?}",
-            dy.shape(),
-            self.shape()
-        );
+        let (found, expected) = (dy.shape(), self.shape());
+        ensure!(OP, found == expected, "the upstream is {found:?}, expected {expected:?}");
         dy.dtype().ensure(self.dtype(), OP, "the upstream")?;
         dy.device().ensure(self.device(), OP, "the upstream")?;
         if self.edge.is_none() {
             let why = "the tensor does not depend on any tracked tensor".into();
             return Err(Error::Gradient { op: OP, why });
         }
-        backward_of([(self.clone(), dy.detached())])
+        Ok(())
     }
 }
 
 /// The gradients of the leaves that several tensors depend on, each with its upstream. The tensors
 /// are dropped first, so that saved tensors can be freed as soon as they are used.
 pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> Result<Grads> {
-    let mut pending = Pending::default();
-    for (root, dy) in roots {
-        if let Some(edge) = &root.edge {
-            pending.add(edge, dy)?;
+    propagate(Pending::of(roots)?, None::<&mut Early<fn(u64, Tensor) -> Result<()>>>)
+}
+
+/// Leaves whose gradients are handed over as soon as they are complete.
+struct Early<F> {
+    /// How many uses of each leaf have not been propagated yet.
+    uses: HashMap<u64, usize>,
+    ready: F,
+}
+
+impl<F> Early<F> {
+    /// Of all leaves that pending nodes depend on.
+    fn new(pending: &Pending, ready: F) -> Early<F> {
+        let (mut uses, mut seen) = (HashMap::new(), HashSet::new());
+        let mut nodes: Vec<&Arc<Node>> = pending.0.values().map(|(node, _)| node).collect();
+        while let Some(node) = nodes.pop() {
+            if !seen.insert(node.id) {
+                continue;
+            }
+            for input in node.inputs.iter().flatten() {
+                match input.node.step {
+                    None => *uses.entry(input.node.id).or_insert(0) += 1,
+                    Some(_) => nodes.push(&input.node),
+                }
+            }
         }
+        Early { uses, ready }
     }
+
+    /// Count a use of a leaf; whether it was the last.
+    fn use_up(&mut self, leaf: u64) -> bool {
+        let left = self.uses.get_mut(&leaf).expect("each leaf was counted");
+        *left -= 1;
+        *left == 0
+    }
+}
+
+/// Propagate pending gradients to the leaves. What is not handed over early is returned.
+fn propagate<E: From<Error>>(
+    mut pending: Pending,
+    mut early: Option<&mut Early<impl FnMut(u64, Tensor) -> Result<(), E>>>,
+) -> Result<Grads, E> {
     let mut grads = Grads::default();
     // Gradients of leaves, in terms; they are summed when one launch can sum no more of them.
     let mut unsummed: Vec<(u64, Terms)> = Vec::new();
@@ -408,7 +488,7 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
         let backward = step.backward.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(backward) = backward else {
             let why = format!("the graph of {} was used by an earlier backward", step.op);
-            return Err(Error::Gradient { op: "backward", why });
+            return Err(Error::Gradient { op: "backward", why }.into());
         };
         let given = dys.iter().flatten().next().expect("a pending step has a gradient");
         let device = given.device().clone();
@@ -459,6 +539,20 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
                 None => {}
             }
         }
+        let Some(early) = &mut early else { continue };
+        for leaf in node.inputs.iter().flatten().filter(|input| input.node.step.is_none()) {
+            let id = leaf.node.id;
+            // What is left in terms is summed later, with other leaves.
+            if early.use_up(id) && unsummed.iter().all(|(other, _)| *other != id) {
+                let summed = grads.0.remove(&id);
+                let last = pending.0.remove(&id).and_then(|(_, mut dys)| dys.swap_remove(0));
+                match (summed, last) {
+                    (Some(a), Some(b)) => (early.ready)(id, run_one(&Binary::Add, &[&a, &b])?)?,
+                    (Some(grad), None) | (None, Some(grad)) => (early.ready)(id, grad)?,
+                    (None, None) => {}
+                }
+            }
+        }
     }
     grads.add_sums(&mut unsummed)?;
     Ok(grads)
@@ -469,6 +563,16 @@ pub(crate) fn backward_of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> 
 struct Pending(BTreeMap<u64, (Arc<Node>, Vec<Option<Tensor>>)>);
 
 impl Pending {
+    fn of(roots: impl IntoIterator<Item = (Tensor, Tensor)>) -> Result<Pending> {
+        let mut pending = Pending::default();
+        for (root, dy) in roots {
+            if let Some(edge) = &root.edge {
+                pending.add(edge, dy)?;
+            }
+        }
+        Ok(pending)
+    }
+
     fn get(&self, edge: &Edge) -> Option<&Tensor> {
         self.0.get(&edge.node.id)?.1[edge.output].as_ref()
     }

@@ -44,7 +44,7 @@ impl DType {
     }
 
     /// The type of its sums: f64 for f64, f32 for other floats.
-    pub(crate) fn wider(self) -> DType {
+    pub fn wider(self) -> DType {
         if self == DType::F64 { DType::F64 } else { DType::F32 }
     }
 
@@ -173,6 +173,8 @@ pub(crate) trait Real:
     fn sqrt(self) -> Self;
     /// The magnitude.
     fn abs(self) -> Self;
+    /// The nearest integer, the even one of two.
+    fn round(self) -> Self;
     /// A constant, rounded to this type.
     fn of(value: f64) -> Self;
 }
@@ -209,6 +211,10 @@ macro_rules! real {
             #[inline(always)]
             fn abs(self) -> $t {
                 <$t>::abs(self)
+            }
+            #[inline(always)]
+            fn round(self) -> $t {
+                self.round_ties_even()
             }
             #[inline(always)]
             fn of(value: f64) -> $t {

@@ -112,7 +112,8 @@
 //! - [`selective_scan`], [`causal_conv1d`], [`rms_norm`], [`gated`], [`embedding`],
 //!   [`linear_cross_entropy`]: the ops of a Mamba model, each with its gradient;
 //!   [`selective_scan_step`] and [`Tensor::sample`] for decoding.
-//! - [`ssd`], [`attention`], [`rope`], [`gated_rms_norm`]: those of Mamba-2, Mamba-3 and hybrids.
+//! - [`ssd`], [`attention`], [`rope`], [`gated_rms_norm`], [`rotate`], [`turn_sum`]: those of
+//!   Mamba-2, Mamba-3 and hybrids.
 //! - [`Tensor::tracked`], [`Tensor::backward`], [`no_grad`], [`recompute`]: gradients. [`optim`]:
 //!   what to do with them.
 //! - [`nn`]: named parameters, and the blocks that models are made of. [`safetensors`]: files.
@@ -159,7 +160,7 @@ mod reduction;
 #[cfg(not(target_family = "wasm"))]
 pub mod roofline;
 pub mod safetensors;
-#[cfg(all(test, feature = "gpu"))]
+#[cfg(test)]
 mod shaders;
 mod spec;
 mod tensor;
@@ -186,10 +187,12 @@ pub use ops::linear_cross_entropy::linear_cross_entropy;
 pub use ops::losses::{binary_cross_entropy_with_logits, mse_loss};
 pub use ops::rms_norm::{GateOrder, add_rms_norm, gated_rms_norm, rms_norm};
 pub use ops::rope::rope;
+pub use ops::rotate::{Pairs, rotate};
 pub use ops::sample::Sampling;
 pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_scan_step};
 pub use ops::shapes::stack;
 pub use ops::ssd::{Ssd, ssd};
+pub use ops::turn_sum::{TurnSum, turn_sum};
 #[cfg(not(target_family = "wasm"))]
 pub use profile::profile;
 pub use recompute::recompute;

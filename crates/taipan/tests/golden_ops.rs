@@ -4,8 +4,8 @@
 use serde_json::Value;
 use taipan::check::{Array, array, tensor};
 use taipan::{
-    DType, Device, Result, Tensor, binary_cross_entropy_with_logits, layer_norm, linear_residual,
-    mse_loss, stack,
+    DType, Device, Pairs, Result, Tensor, TurnSum, binary_cross_entropy_with_logits, layer_norm,
+    linear_residual, mse_loss, rotate, stack, turn_sum,
 };
 
 fn golden(value: &Value) -> Array {
@@ -78,6 +78,10 @@ fn call(name: &str, t: &[Tensor], i: &Tensor) -> Result<Tensor> {
         "mse_loss" => mse_loss(&t[0], &t[1]),
         "bce" => binary_cross_entropy_with_logits(&t[0], &t[1]),
         "linear_residual" => linear_residual(&t[0], &t[1], Some(&t[2]), &t[3]),
+        "rotate" => rotate(&t[0], &t[1], Pairs::Adjacent),
+        "rotate halves" => rotate(&t[0], &t[1], Pairs::Halves),
+        "turn_sum" => turn_sum(&TurnSum { turns: &t[0], initial: Some(&t[1]), seq_start: None }),
+        "heavy_tail" => t[0].heavy_tail(),
         other => panic!("an op called {other}"),
     }
 }
@@ -85,7 +89,7 @@ fn call(name: &str, t: &[Tensor], i: &Tensor) -> Result<Tensor> {
 #[test]
 fn values_and_gradients() -> Result<()> {
     let cases: Vec<Value> = serde_json::from_str(include_str!("golden/ops.json")).unwrap();
-    assert_eq!(cases.len(), 44);
+    assert_eq!(cases.len(), 48);
     for case in &cases {
         let name = case["name"].as_str().unwrap();
         let inputs = case["inputs"].as_array().unwrap();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use taipan::check::{array, devices};
 use taipan::nn::{
-    Dropout, Embedding, Initializer, LayerNorm, Linear, MambaBlock, MambaOptions, Matrix, Module,
-    RmsNorm, RowBlock,
+    AttentionBlock, AttentionOptions, Dropout, Embedding, GatedMlp, GatedMlpOptions, Initializer,
+    LayerNorm, Linear, MambaBlock, MambaOptions, Matrix, MlpLayout, Module, RmsNorm, RowBlock,
 };
 use taipan::{
     Activation, DType, Device, Result, Tensor, concat, layer_norm, no_grad, recompute, safetensors,
@@ -317,5 +317,76 @@ fn files_of_other_models_change_nothing() -> Result<()> {
     assert!(missing.contains("No such file"), "{missing}");
     let nowhere = safetensors::save(path.join("x"), &layer.parameters()).unwrap_err().to_string();
     assert!(nowhere.contains("No such file"), "{nowhere}");
+    Ok(())
+}
+
+/// In several calls as in one, through a cache that is forked on the way.
+#[test]
+fn attention_continues_from_its_cache() -> Result<()> {
+    for device in devices() {
+        let mut init = Initializer::new(3, DType::F32, &device);
+        let options =
+            AttentionOptions { key_heads: 2, rope_base: Some(1e3), ..AttentionOptions::new(24, 6) };
+        let block = AttentionBlock::new(&options, &mut init)?;
+        let x = Tensor::randn(&[2, 600, 24], 5, DType::F32, &device)?;
+        no_grad(|| {
+            let whole = block.forward(&x)?;
+            let part = |range: std::ops::Range<usize>, cache| {
+                block.forward_from(&x.slice(1, range)?, None, cache)
+            };
+            let (_, cache) = part(0..250, None)?;
+            let (first, grown) = part(250..420, Some(cache.clone()))?;
+            let (second, grown) = part(420..600, Some(grown))?;
+            assert_eq!((cache.steps(), grown.steps(), grown.batch_size()), (250, 600, 2));
+            // The clone is as it was.
+            let (again, _) = part(250..420, Some(cache))?;
+            let rest = [(&first, 250..420), (&again, 250..420), (&second, 420..600)];
+            for (found, range) in rest {
+                let error = found.sub(&whole.slice(1, range)?)?.abs()?.max()?.item()?;
+                assert!(error < 1e-6, "{error}");
+            }
+            let [keys, values] = grown.tensors()?;
+            assert_eq!((keys.shape(), values.shape()), (&[2, 600, 2, 4][..], &[2, 600, 2, 4][..]));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The same matrices in another layout are the same MLP.
+#[test]
+fn layouts_of_an_mlp_differ_in_names_alone() -> Result<()> {
+    let random = |rows: usize, columns: usize, seed| {
+        Tensor::randn(&[rows, columns], seed, DType::F64, &Device::Cpu)
+    };
+    let [gate, up, down] = [random(6, 4, 1)?, random(6, 4, 2)?, random(4, 6, 3)?];
+    let x = random(5, 4, 4)?;
+    let linear = |x: &Tensor, w: &Tensor| x.matmul(&w.transpose(0, 1)?);
+    let gated = linear(&x, &up)?.mul(&linear(&x, &gate)?.scale(0.5)?.silu()?)?;
+    let expected = array(&linear(&gated, &down)?);
+    for (layout, first, last) in [
+        (MlpLayout::Separate, "gate_proj.weight", "down_proj.weight"),
+        (MlpLayout::GateFirst, "input_linear.weight[gate]", "output_linear.weight"),
+        (MlpLayout::GateLast, "fc1.weight[up]", "fc2.weight"),
+    ] {
+        let options =
+            GatedMlpOptions { layout, gate_multiplier: 0.5, ..GatedMlpOptions::new(4, 6) };
+        let mlp = GatedMlp::build::<taipan::Error>(&options, &mut |parameter| {
+            let upper = parameter.rows.as_ref().is_none_or(|rows| rows.start == 0);
+            Ok(match (parameter.stored, upper) {
+                ("gate_proj.weight", _) | ("input_linear.weight", true) | ("fc1.weight", false) => {
+                    gate.clone()
+                }
+                ("down_proj.weight" | "output_linear.weight" | "fc2.weight", _) => down.clone(),
+                _ => up.clone(),
+            })
+        })?;
+        let names: Vec<String> = mlp.parameters().into_iter().map(|(name, _)| name).collect();
+        assert_eq!((&*names[0], &*names[2]), (first, last));
+        let found = array(&mlp.forward(&x)?);
+        for (found, expected) in found.data.iter().zip(&expected.data) {
+            assert!((found - expected).abs() < 1e-12, "{layout:?}: {found}, expected {expected}");
+        }
+    }
     Ok(())
 }

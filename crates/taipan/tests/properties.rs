@@ -1,16 +1,12 @@
 //! What holds for every shape, type and value; and what random tensors are like.
 
-#[path = "harness/naive.rs"]
-mod naive;
-
 use half::{bf16, f16};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
+use taipan::check::naive::{self, Layout};
 use taipan::check::{Array, FLOATS, Random, array, input, round, tensor, tolerance};
 use taipan::{Activation, DType, Device, Element, Result, Tensor, Weight, concat, linear};
-
-use naive::Layout;
 
 const CPU: Device = Device::Cpu;
 

@@ -11,11 +11,15 @@ pub struct Array {
 
 impl Array {
     /// An array whose element at each index is `f` of it.
-    pub fn from_fn(shape: &[usize], f: impl FnMut(&[usize]) -> f64) -> Array {
-        Array {
-            shape: shape.to_vec(),
-            data: indices(shape).iter().map(Vec::as_slice).map(f).collect(),
-        }
+    pub fn from_fn(shape: &[usize], mut f: impl FnMut(&[usize]) -> f64) -> Array {
+        let len: usize = shape.iter().product();
+        let mut index = vec![0; shape.len()];
+        let element = |_| {
+            let element = f(&index);
+            advance(&mut index, shape);
+            element
+        };
+        Array { shape: shape.to_vec(), data: (0..len).map(element).collect() }
     }
 
     /// The element at an index of the same rank.
@@ -26,10 +30,8 @@ impl Array {
 
     /// The element that broadcasting puts at an index of a larger shape.
     pub fn at_broadcast(&self, index: &[usize]) -> f64 {
-        let own = &index[index.len() - self.shape.len()..];
-        let own: Vec<usize> =
-            own.iter().zip(&self.shape).map(|(&i, &size)| if size == 1 { 0 } else { i }).collect();
-        self.at(&own)
+        let own = index[index.len() - self.shape.len()..].iter().zip(&self.shape);
+        self.data[own.fold(0, |at, (i, &size)| at * size + if size == 1 { 0 } else { *i })]
     }
 
     /// Each element changed by `f`.
@@ -47,15 +49,27 @@ impl Array {
 /// All indices of a shape, row by row.
 pub fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
     let len: usize = shape.iter().product();
-    (0..len)
-        .map(|mut flat| {
-            let mut index = vec![0; shape.len()];
-            for (i, size) in index.iter_mut().zip(shape).rev() {
-                (*i, flat) = (flat % size, flat / size);
-            }
-            index
-        })
-        .collect()
+    (0..len).map(|flat| index_of(flat, shape)).collect()
+}
+
+/// The index of an element by its place in memory.
+pub(super) fn index_of(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for (i, size) in index.iter_mut().zip(shape).rev() {
+        (*i, flat) = (flat % size, flat / size);
+    }
+    index
+}
+
+/// The next index, row by row; after the last, the first.
+fn advance(index: &mut [usize], shape: &[usize]) {
+    for (i, &size) in index.iter_mut().zip(shape).rev() {
+        *i += 1;
+        if *i < size {
+            return;
+        }
+        *i = 0;
+    }
 }
 
 /// An input of a case: its shape and where its values lie.

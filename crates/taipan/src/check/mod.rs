@@ -71,38 +71,48 @@
 //!
 //! What a case does not cover, such as infinities, is tested with the same parts: [`devices`],
 //! [`FLOATS`], [`tensor`] and [`array()`], [`round`], [`tolerance`].
+//!
+//! [`Case::reference`] and [`Reference::examine`] are the same check without a panic, and tell how
+//! large the errors are. With them, `taipan doctor` checks the [`cases`] of this crate's own ops.
 
 mod array;
+pub mod cases;
 #[cfg(not(target_family = "wasm"))]
 mod devices;
+mod finding;
+pub mod naive;
 mod precision;
 mod run;
 #[cfg(target_family = "wasm")]
 mod web;
 
-use crate::{DType, Device, Result, Tensor};
+use crate::{DType, Device, Tensor};
 
 pub use self::array::{Array, Input, Random, Values, indices, input, input_of};
 #[cfg(not(target_family = "wasm"))]
 pub use self::devices::devices;
-pub use self::precision::{FLOATS, Tolerance, array, round, tensor, tolerance};
-use self::run::{Run, Tracked};
+pub use self::finding::{Deviation, Finding, Kind, Mismatch};
+pub use self::precision::{FLOATS, Tolerance, array, round, tensor, tolerance, ulp};
+use self::run::{Outcome, Run, Tracked};
 #[cfg(target_family = "wasm")]
 pub(crate) use self::web::block_on;
 #[cfg(target_family = "wasm")]
 pub use self::web::devices;
 
 /// The op as called.
-type Call = Box<dyn Fn(&[Tensor]) -> Result<Tensor> + Sync>;
+type Call = Box<dyn Fn(&[Tensor]) -> crate::Result<Tensor> + Sync>;
 /// The op as the mathematics says it.
-type Reference = Box<dyn Fn(&[Array]) -> Array + Sync>;
+type Naive = Box<dyn Fn(&[Array]) -> Array + Sync>;
+
+/// What is as it should be, or else what is wrong.
+type Result<T> = std::result::Result<T, Mismatch>;
 
 /// An op on some inputs, and what it should give.
 pub struct Case {
     name: String,
     inputs: Vec<Input>,
     call: Call,
-    reference: Reference,
+    naive: Naive,
     /// How many terms of about 1 each result sums, if they can cancel.
     terms: usize,
     /// Those of [`devices`] unless the case chooses.
@@ -112,18 +122,18 @@ pub struct Case {
 impl Case {
     /// A case from its name, its inputs, the op, and a naive version of the op in f64 that never
     /// calls taipan. The op's result has the type of its inputs; what else it needs, such as
-    /// indices, the closure makes on their device.
+    /// indices, the closure makes on their device. The first word of the name is that of the op.
     pub fn new(
         name: impl Into<String>,
         inputs: impl Into<Vec<Input>>,
-        call: impl Fn(&[Tensor]) -> Result<Tensor> + Sync + 'static,
-        reference: impl Fn(&[Array]) -> Array + Sync + 'static,
+        call: impl Fn(&[Tensor]) -> crate::Result<Tensor> + Sync + 'static,
+        naive: impl Fn(&[Array]) -> Array + Sync + 'static,
     ) -> Case {
         Case {
             name: name.into(),
             inputs: inputs.into(),
             call: Box::new(call),
-            reference: Box::new(reference),
+            naive: Box::new(naive),
             terms: 0,
             devices: None,
         }
@@ -140,18 +150,96 @@ impl Case {
         Case { devices: Some(devices.into()), ..self }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The op: the first word of the name.
+    pub fn op(&self) -> &str {
+        self.name.split(' ').next().unwrap_or_default()
+    }
+
+    /// What the case gives in f64 on the CPU, if that is what the naive version says: the value,
+    /// and the gradients by finite differences.
+    pub fn reference(&self) -> Result<Reference<'_>> {
+        let mut random = Random::named(&self.name);
+        let inputs: Vec<Array> = self.inputs.iter().map(|input| random.draw(input)).collect();
+        let want = self.expected(&inputs)?;
+        let dy = random.draw(&input(&want.shape));
+        let exact = Run { case: self, device: &Device::Cpu, dtype: DType::F64 };
+        let got = exact.outcome(&inputs, &dy, Tracked::All)?;
+        let mut deviation = Deviation::default();
+        exact.compare_values(&got.value, &want, &mut deviation)?;
+        exact.compare_with_differences(&inputs, &dy, &got, &mut random)?;
+        let sizes = exact.sizes_of_grads(&dy.shape, &mut random)?;
+        Ok(Reference { exact, deviation, inputs, dy, sizes })
+    }
+
     /// The naive version of these inputs. Comparing it with anything else would miss elements if it
     /// had fewer than its shape says.
-    fn expected(&self, inputs: &[Array]) -> Array {
-        let y = (self.reference)(inputs);
-        let (len, name) = (y.shape.iter().product::<usize>(), &self.name);
-        let found = y.data.len();
-        assert!(
-            found == len,
-            "{name}: the reference has {found} elements, expected {len} for {:?}",
-            y.shape
-        );
-        y
+    fn expected(&self, inputs: &[Array]) -> Result<Array> {
+        let y = (self.naive)(inputs);
+        let (len, found) = (y.shape.iter().product::<usize>(), y.data.len());
+        if found == len {
+            return Ok(y);
+        }
+        let (name, shape) = (&self.name, &y.shape);
+        let message =
+            format!("{name}: the reference has {found} elements, expected {len} for {shape:?}");
+        Err(Mismatch { kind: Kind::Error, message })
+    }
+}
+
+/// What a case gives in f64 on the CPU, and other types and devices are compared with.
+pub struct Reference<'a> {
+    exact: Run<'a>,
+    /// Of its value from the naive version.
+    deviation: Deviation,
+    inputs: Vec<Array>,
+    dy: Array,
+    /// Typical sizes of the gradients.
+    sizes: Vec<f64>,
+}
+
+impl<'a> Reference<'a> {
+    /// Compare value and gradients on a device, in a type that it supports, and the bits of
+    /// repeated runs. The errors of f64 are those of the reference itself: of the value from the
+    /// naive version; its gradients, compared with finite differences, have none in ulp.
+    pub fn examine(&self, device: &Device, dtype: DType) -> Finding {
+        match self.rounded(dtype) {
+            Ok(rounded) => rounded.examine(device),
+            Err(mismatch) => Finding { mismatch: Some(mismatch), ..Default::default() },
+        }
+    }
+
+    /// The same with inputs that a type can hold: what remains is the error of the op.
+    fn rounded(&self, dtype: DType) -> Result<Rounded<'_, 'a>> {
+        let inputs: Vec<Array> = self.inputs.iter().map(|x| x.map(|x| round(x, dtype))).collect();
+        let dy = self.dy.map(|x| round(x, dtype));
+        let want = self.exact.outcome(&inputs, &dy, Tracked::All)?;
+        Ok(Rounded { reference: self, dtype, inputs, dy, want })
+    }
+}
+
+/// A [`Reference`] in f64 for the inputs of a type.
+struct Rounded<'r, 'a> {
+    reference: &'r Reference<'a>,
+    dtype: DType,
+    inputs: Vec<Array>,
+    dy: Array,
+    want: Outcome,
+}
+
+impl Rounded<'_, '_> {
+    fn examine(&self, device: &Device) -> Finding {
+        let Rounded { reference, dtype, inputs, dy, want } = self;
+        let run = Run { case: reference.exact.case, device, dtype: *dtype };
+        let mut finding = run.check(inputs, dy, want, &reference.sizes);
+        if *dtype == DType::F64 {
+            finding.value = finding.value.max(reference.deviation);
+        }
+        finding
     }
 }
 
@@ -162,26 +250,21 @@ impl Case {
 /// If anything differs. The message names the case, the device, the type and the element, what was
 /// found and what was expected: `squared_relu [3, 5] on gpu in f32: the value at [0, 2]: found …`.
 pub fn check(case: &Case) {
-    let mut random = Random::named(&case.name);
-    let inputs: Vec<Array> = case.inputs.iter().map(|input| random.draw(input)).collect();
-    let want = case.expected(&inputs);
-    let dy = random.draw(&input(&want.shape));
-
-    let exact = Run { case, device: &Device::Cpu, dtype: DType::F64 };
-    let got = exact.outcome(&inputs, &dy, Tracked::All);
-    exact.compare_values(&got.value, &want);
-    exact.compare_with_differences(&inputs, &dy, &got, &mut random);
-    let sizes = exact.sizes_of_grads(&dy.shape, &mut random);
-
+    let reference = case.reference().unwrap_or_else(|mismatch| panic!("{}", mismatch.message));
     let devices = case.devices.clone().unwrap_or_else(devices);
     assert!(!devices.is_empty(), "{}: no device to check on", case.name);
-    for device in &devices {
-        for dtype in FLOATS.into_iter().filter(|&dtype| device.supports(dtype)) {
-            // Inputs that the type can hold: what remains is the error of the op.
-            let inputs: Vec<Array> = inputs.iter().map(|x| x.map(|x| round(x, dtype))).collect();
-            let dy = dy.map(|x| round(x, dtype));
-            let want = exact.outcome(&inputs, &dy, Tracked::All);
-            Run { case, device, dtype }.check(&inputs, &dy, &want, &sizes);
+    for dtype in FLOATS {
+        let supported = |device: &&Device| device.supports(dtype);
+        let mut devices = devices.iter().filter(supported).peekable();
+        if devices.peek().is_none() {
+            continue;
+        }
+        let rounded =
+            reference.rounded(dtype).unwrap_or_else(|mismatch| panic!("{}", mismatch.message));
+        for device in devices {
+            if let Some(mismatch) = rounded.examine(device).mismatch {
+                panic!("{}", mismatch.message);
+            }
         }
     }
 }

@@ -49,21 +49,37 @@ pub fn tolerance(dtype: DType) -> Tolerance {
     Tolerance { value, cancelled, grad, tiny }
 }
 
+/// The digits of the significand of a float, and the exponent of its smallest normal number.
+fn digits(dtype: DType) -> (i32, i32) {
+    match dtype {
+        DType::F16 => (11, -14),
+        DType::BF16 => (8, -126),
+        DType::F32 => (24, -126),
+        _ => (53, -1022),
+    }
+}
+
+/// The distance between neighbouring numbers of `dtype` around the finite `x`: a unit in the last
+/// place.
+pub fn ulp(x: f64, dtype: DType) -> f64 {
+    let (digits, least) = digits(dtype);
+    let exponent = (x.abs().to_bits() >> 52) as i32 - 1023;
+    // In two steps: the smallest number of f64 is 2⁻¹⁰⁷⁴.
+    2f64.powi(exponent.max(least)) * 2f64.powi(1 - digits)
+}
+
 /// The number of `dtype` nearest to `x`, ties to even, by arithmetic in f64 alone.
 pub fn round(x: f64, dtype: DType) -> f64 {
-    // The digits of the significand, the exponent of the smallest normal number and of the first
-    // power of two beyond the largest.
-    let (digits, least, beyond) = match dtype {
-        DType::F16 => (11, -14, 16),
-        DType::BF16 => (8, -126, 128),
-        DType::F32 => (24, -126, 128),
+    // The exponent of the first power of two beyond the largest.
+    let beyond = match dtype {
+        DType::F16 => 16,
+        DType::BF16 | DType::F32 => 128,
         _ => return x,
     };
     if x == 0.0 || !x.is_finite() {
         return x;
     }
-    let exponent = (x.abs().to_bits() >> 52) as i32 - 1023;
-    let step = 2f64.powi(exponent.max(least) - (digits - 1));
+    let step = ulp(x, dtype);
     let rounded = (x / step).round_ties_even() * step;
     if rounded.abs() >= 2f64.powi(beyond) { f64::INFINITY.copysign(x) } else { rounded }
 }
@@ -71,11 +87,14 @@ pub fn round(x: f64, dtype: DType) -> f64 {
 /// The array as a tensor; its values must be numbers of `dtype`, see [`round`]. Panics if the
 /// device does not support the type.
 pub fn tensor(array: &Array, dtype: DType, device: &Device) -> Tensor {
+    write(array, dtype, device).unwrap_or_else(|e| panic!("{e}"))
+}
+
+pub(super) fn write(array: &Array, dtype: DType, device: &Device) -> Result<Tensor> {
     with_dtype!(dtype, T: Element => {
         let data: Vec<T> = array.data.iter().map(|&x| T::of_f64(x)).collect();
         Tensor::new(&data, &array.shape, device)
     })
-    .unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The tensor's values, exactly, but for large `i64`s. Panics if it cannot be read.

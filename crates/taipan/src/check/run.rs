@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 #[cfg(not(target_family = "wasm"))]
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use super::Case;
-use super::array::{Array, Random, indices, input};
-use super::precision::{Tolerance, read, tensor, tolerance};
+use super::array::{Array, Random, index_of, input};
+use super::finding::{Deviation, Finding, Kind, Mismatch};
+use super::precision::{Tolerance, read, tolerance, write};
+use super::{Case, Result};
 use crate::{DType, Device, Error, Tensor};
 
 const ALL_TRACKED: &str = "all inputs are tracked";
@@ -35,126 +36,197 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Value and gradients are those of f64, whatever is tracked, and always the same bits.
-    pub(super) fn check(&self, inputs: &[Array], dy: &Array, want: &Outcome, sizes: &[f64]) {
-        let got = self.outcome(inputs, dy, Tracked::All);
-        self.compare_values(&got.value, &want.value);
-        self.compare_grads(&got, want, sizes);
+    pub(super) fn check(
+        &self,
+        inputs: &[Array],
+        dy: &Array,
+        want: &Outcome,
+        sizes: &[f64],
+    ) -> Finding {
+        let mut finding = Finding::default();
+        finding.mismatch = self.compare_all(inputs, dy, want, sizes, &mut finding).err();
+        finding
+    }
+
+    fn compare_all(
+        &self,
+        inputs: &[Array],
+        dy: &Array,
+        want: &Outcome,
+        sizes: &[f64],
+        finding: &mut Finding,
+    ) -> Result<()> {
+        let got = self.outcome(inputs, dy, Tracked::All)?;
+        let mut compare = |got: &Outcome| {
+            self.compare_values(&got.value, &want.value, &mut finding.value)?;
+            self.compare_grads(got, want, sizes, &mut finding.gradient)
+        };
+        compare(&got)?;
         for i in (0..inputs.len()).filter(|_| inputs.len() > 1) {
-            let alone = self.outcome(inputs, dy, Tracked::Only(i));
-            self.compare_values(&alone.value, &want.value);
-            self.compare_grads(&alone, want, sizes);
+            compare(&self.outcome(inputs, dy, Tracked::Only(i))?)?;
         }
-        self.expect_same("a second run", &self.outcome(inputs, dy, Tracked::All), &got);
-        self.poison(inputs, dy);
-        self.expect_same("stale memory", &self.outcome(inputs, dy, Tracked::All), &got);
+        self.expect_same("a second run", &self.outcome(inputs, dy, Tracked::All)?, &got)?;
+        self.poison(inputs, dy)?;
+        self.expect_same("stale memory", &self.outcome(inputs, dy, Tracked::All)?, &got)?;
         if *self.device != Device::Cpu {
-            return;
+            return Ok(());
         }
         #[cfg(not(target_family = "wasm"))]
         for (threads, pool) in pools() {
-            let repeated = pool.install(|| self.outcome(inputs, dy, Tracked::All));
-            self.expect_same(&format!("{threads} thread(s)"), &repeated, &got);
+            let repeated = pool.install(|| self.outcome(inputs, dy, Tracked::All))?;
+            self.expect_same(&format!("{threads} thread(s)"), &repeated, &got)?;
         }
+        Ok(())
     }
 
     /// Leave NaN in idle memory: where inputs, result and gradients will be, and a few of every
     /// small size for what the op takes itself. All are held at once, so that none makes room for
     /// another; those of the case are dropped last, and so are the first to be reused.
-    fn poison(&self, inputs: &[Array], dy: &Array) {
+    fn poison(&self, inputs: &[Array], dy: &Array) -> Result<()> {
         let words = (4..14).flat_map(|log| (8..16).map(move |eighths| (eighths << log) / 8));
         let small = words.flat_map(|words| [[words]; 2]).map(|shape| self.nans(&shape, DType::F32));
         let own = inputs.iter().chain([dy]).flat_map(|x| [x; 2]);
-        drop(small.chain(own.map(|x| self.nans(&x.shape, self.dtype))).collect::<Vec<_>>());
+        let own = own.map(|x| self.nans(&x.shape, self.dtype));
+        small.chain(own).collect::<Result<Vec<_>>>().map(drop)
     }
 
-    fn nans(&self, shape: &[usize], dtype: DType) -> Tensor {
-        Tensor::full(shape, f64::NAN, dtype, self.device).unwrap_or_else(|e| self.fail(e))
+    fn nans(&self, shape: &[usize], dtype: DType) -> Result<Tensor> {
+        Tensor::full(shape, f64::NAN, dtype, self.device).map_err(|e| self.failed(e))
     }
 
-    fn read(&self, tensor: &Tensor) -> Array {
-        read(tensor).unwrap_or_else(|e| self.fail(e))
+    fn tensor(&self, array: &Array) -> Result<Tensor> {
+        write(array, self.dtype, self.device).map_err(|e| self.failed(e))
     }
 
-    fn fail(&self, error: Error) -> ! {
-        panic!("{self}: {error}")
+    fn read(&self, tensor: &Tensor) -> Result<Array> {
+        read(tensor).map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, error: Error) -> Mismatch {
+        self.mismatch(Kind::Error, error)
+    }
+
+    fn mismatch(&self, kind: Kind, why: impl std::fmt::Display) -> Mismatch {
+        Mismatch { kind, message: format!("{self}: {why}") }
+    }
+
+    /// An error unless both are the same.
+    fn expect<T: PartialEq + std::fmt::Debug>(
+        &self,
+        what: &str,
+        found: T,
+        expected: T,
+    ) -> Result<()> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(self.mismatch(Kind::Error, format!("{what} is {found:?}, expected {expected:?}")))
     }
 
     /// Run the op forward and backward.
-    pub(super) fn outcome(&self, inputs: &[Array], dy: &Array, tracked: Tracked) -> Outcome {
-        let tensors: Vec<Tensor> = inputs
-            .iter()
-            .enumerate()
-            .map(|(i, x)| {
-                let x = tensor(x, self.dtype, self.device);
-                match tracked {
-                    Tracked::Only(only) if only != i => x,
-                    _ => x.tracked(),
-                }
+    pub(super) fn outcome(
+        &self,
+        inputs: &[Array],
+        dy: &Array,
+        tracked: Tracked,
+    ) -> Result<Outcome> {
+        let tensors = inputs.iter().enumerate().map(|(i, x)| {
+            let x = self.tensor(x)?;
+            Ok(match tracked {
+                Tracked::Only(only) if only != i => x,
+                _ => x.tracked(),
             })
-            .collect();
-        let y = (self.case.call)(&tensors).unwrap_or_else(|e| self.fail(e));
-        assert_eq!(y.dtype(), self.dtype, "{self}: the type of the result");
-        assert_eq!(y.device(), self.device, "{self}: the device of the result");
-        assert_eq!(y.shape(), dy.shape, "{self}: the shape of the result");
-        let dy = tensor(dy, self.dtype, self.device);
-        let grads = y.backward_from(&dy).unwrap_or_else(|e| self.fail(e));
+        });
+        let tensors = tensors.collect::<Result<Vec<Tensor>>>()?;
+        let y = (self.case.call)(&tensors).map_err(|e| self.failed(e))?;
+        self.expect("the type of the result", y.dtype(), self.dtype)?;
+        self.expect("the device of the result", y.device(), self.device)?;
+        self.expect("the shape of the result", y.shape(), &dy.shape)?;
+        let grads = y.backward_from(&self.tensor(dy)?).map_err(|e| self.failed(e))?;
         let grad = |x: &Tensor| {
-            let dx = grads.of(x).unwrap_or_else(|e| self.fail(e));
-            assert_eq!(dx.dtype(), self.dtype, "{self}: the type of a gradient");
-            assert_eq!(dx.shape(), x.shape(), "{self}: the shape of a gradient");
+            let dx = grads.of(x).map_err(|e| self.failed(e))?;
+            self.expect("the type of a gradient", dx.dtype(), self.dtype)?;
+            self.expect("the shape of a gradient", dx.shape(), x.shape())?;
             self.read(dx)
         };
-        let grads = tensors.iter().map(|x| x.is_tracked().then(|| grad(x))).collect();
-        Outcome { value: self.read(&y), grads }
+        let grads = tensors.iter().map(|x| x.is_tracked().then(|| grad(x)).transpose());
+        Ok(Outcome { grads: grads.collect::<Result<_>>()?, value: self.read(&y)? })
     }
 
-    pub(super) fn compare_values(&self, got: &Array, want: &Array) {
+    pub(super) fn compare_values(
+        &self,
+        got: &Array,
+        want: &Array,
+        worst: &mut Deviation,
+    ) -> Result<()> {
         let Tolerance { value, cancelled, tiny, .. } = tolerance(self.dtype);
         let floor = tiny + cancelled * self.case.terms as f64;
-        self.compare("the value", got, want, |want| value * want.abs() + floor);
+        let within = |want: f64| value * want.abs() + floor;
+        // What cancels is as exact as the other elements are.
+        let size = if self.case.terms > 0 { want.rms() } else { 0.0 };
+        worst.take(got, want, size, self.dtype);
+        self.compare((Kind::Value, "the value"), got, want, within)
     }
 
     /// Compare gradients, given their typical sizes.
-    fn compare_grads(&self, got: &Outcome, want: &Outcome, sizes: &[f64]) {
+    fn compare_grads(
+        &self,
+        got: &Outcome,
+        want: &Outcome,
+        sizes: &[f64],
+        worst: &mut Deviation,
+    ) -> Result<()> {
         let Tolerance { grad, tiny, .. } = tolerance(self.dtype);
         for (i, (got, want)) in got.grads.iter().zip(&want.grads).enumerate() {
             if let (Some(got), Some(want)) = (got, want) {
                 let within = |want: f64| grad * (want.abs() + sizes[i]) + tiny;
-                self.compare(&format!("gradient {i}"), got, want, within);
+                worst.take(got, want, sizes[i], self.dtype);
+                self.compare((Kind::Gradient, &format!("gradient {i}")), got, want, within)?;
             }
         }
+        Ok(())
     }
 
     /// The root mean square of each input's gradient over several draws: those of one alone can
     /// be small by chance.
-    pub(super) fn sizes_of_grads(&self, y: &[usize], random: &mut Random) -> Vec<f64> {
+    pub(super) fn sizes_of_grads(&self, y: &[usize], random: &mut Random) -> Result<Vec<f64>> {
         const DRAWS: usize = 4;
         let mut squares = vec![0.0; self.case.inputs.len()];
         for _ in 0..DRAWS {
             let inputs: Vec<Array> = self.case.inputs.iter().map(|x| random.draw(x)).collect();
             let dy = random.draw(&input(y));
-            let outcome = self.outcome(&inputs, &dy, Tracked::All);
+            let outcome = self.outcome(&inputs, &dy, Tracked::All)?;
             for (square, grad) in squares.iter_mut().zip(outcome.grads.iter().flatten()) {
                 *square += grad.rms().powi(2) / DRAWS as f64;
             }
         }
-        squares.into_iter().map(f64::sqrt).collect()
+        Ok(squares.into_iter().map(f64::sqrt).collect())
     }
 
-    fn compare(&self, what: &str, got: &Array, want: &Array, within: impl Fn(f64) -> f64) {
-        assert_eq!(got.shape, want.shape, "{self}: the shape of {what}");
-        for (index, (&got, &want)) in
-            indices(&want.shape).iter().zip(got.data.iter().zip(&want.data))
-        {
-            let within = within(want);
-            let same = got == want || got.is_nan() && want.is_nan();
-            assert!(
-                same || (got - want).abs() <= within,
-                "{self}: {what} at {index:?}: found {got:e}, expected {want:e}, \
-                 off by {:e}, tolerance {within:e}",
-                (got - want).abs()
-            );
+    fn compare(
+        &self,
+        (kind, what): (Kind, &str),
+        got: &Array,
+        want: &Array,
+        within: impl Fn(f64) -> f64,
+    ) -> Result<()> {
+        self.expect(&format!("the shape of {what}"), &got.shape, &want.shape)?;
+        for (i, (&got, &value)) in got.data.iter().zip(&want.data).enumerate() {
+            let within = within(value);
+            let same = got == value || got.is_nan() && value.is_nan();
+            let off = (got - value).abs();
+            // NaN is not within.
+            let passes = same || off <= within;
+            if !passes {
+                let why = format!(
+                    "{what} at {:?}: found {got:e}, expected {value:e}, off by {off:e}, \
+                     tolerance {within:e}",
+                    index_of(i, &want.shape)
+                );
+                return Err(self.mismatch(kind, why));
+            }
         }
+        Ok(())
     }
 
     /// Each gradient against the central difference of `Σ dy·reference` along a random direction.
@@ -164,7 +236,7 @@ impl Run<'_> {
         dy: &Array,
         got: &Outcome,
         random: &mut Random,
-    ) {
+    ) -> Result<()> {
         const H: f64 = 1.0 / (1 << 17) as f64;
         for (i, grad) in got.grads.iter().enumerate() {
             let grad = grad.as_ref().expect(ALL_TRACKED);
@@ -174,44 +246,52 @@ impl Run<'_> {
             // As large as the input, so that the step is small beside it.
             let size = inputs[i].rms();
             let direction = random.draw(&input(&grad.shape)).map(|d| size * d);
-            let loss = |h: f64| -> f64 {
+            let loss = |h: f64| -> Result<f64> {
                 let mut moved = inputs.to_vec();
                 for (x, d) in moved[i].data.iter_mut().zip(&direction.data) {
                     *x += h * d;
                 }
-                let y = self.case.expected(&moved);
-                y.data.iter().zip(&dy.data).map(|(y, dy)| y * dy).sum()
+                let y = self.case.expected(&moved)?;
+                Ok(y.data.iter().zip(&dy.data).map(|(y, dy)| y * dy).sum())
             };
-            let want = (loss(H) - loss(-H)) / (2.0 * H);
+            let want = (loss(H)? - loss(-H)?) / (2.0 * H);
             let terms: Vec<f64> =
                 grad.data.iter().zip(&direction.data).map(|(g, d)| g * d).collect();
             let got: f64 = terms.iter().sum();
             let within = 1e-9 + 1e-7 * terms.iter().map(|x| x * x).sum::<f64>().sqrt();
-            assert!(
-                (got - want).abs() <= within,
-                "{self}: gradient {i} along a direction: found {got:e}, expected {want:e} by \
-                 finite differences, tolerance {within:e}"
-            );
+            let passes = (got - want).abs() <= within;
+            if !passes {
+                let why = format!(
+                    "gradient {i} along a direction: found {got:e}, expected {want:e} by finite \
+                     differences, tolerance {within:e}"
+                );
+                return Err(self.mismatch(Kind::Gradient, why));
+            }
         }
+        Ok(())
     }
 
-    fn expect_same(&self, run: &str, repeated: &Outcome, first: &Outcome) {
-        self.compare_bits(&format!("{run}: the value"), &repeated.value, &first.value);
+    fn expect_same(&self, run: &str, repeated: &Outcome, first: &Outcome) -> Result<()> {
+        self.compare_bits(&format!("{run}: the value"), &repeated.value, &first.value)?;
         for (i, (repeated, first)) in repeated.grads.iter().zip(&first.grads).enumerate() {
             let (repeated, first) = (repeated.as_ref(), first.as_ref());
             let (repeated, first) = (repeated.expect(ALL_TRACKED), first.expect(ALL_TRACKED));
-            self.compare_bits(&format!("{run}: gradient {i}"), repeated, first);
+            self.compare_bits(&format!("{run}: gradient {i}"), repeated, first)?;
         }
+        Ok(())
     }
 
-    fn compare_bits(&self, what: &str, repeated: &Array, first: &Array) {
-        let pairs = repeated.data.iter().zip(&first.data);
-        for (index, (repeated, first)) in indices(&first.shape).iter().zip(pairs) {
-            assert!(
-                repeated.to_bits() == first.to_bits(),
-                "{self}: {what} at {index:?}: found {repeated:e}, expected the bits of {first:e}"
-            );
+    fn compare_bits(&self, what: &str, repeated: &Array, first: &Array) -> Result<()> {
+        for (i, (repeated, value)) in repeated.data.iter().zip(&first.data).enumerate() {
+            if repeated.to_bits() != value.to_bits() {
+                let why = format!(
+                    "{what} at {:?}: found {repeated:e}, expected the bits of {value:e}",
+                    index_of(i, &first.shape)
+                );
+                return Err(self.mismatch(Kind::Bits, why));
+            }
         }
+        Ok(())
     }
 }
 

@@ -272,6 +272,12 @@ functions! {
         Softplus: softplus, saves Input
             value(x) => x.softplus::<I>(); "m_softplus(x)";
             gradient(x, dy) => dy * x.sigmoid::<I>(); "dy * m_sigmoid(x)";
+        /// `1 + x` from 0 on, `1/(1 − x)` below: positive, and its tail is heavier than softplus's
+        HeavyTail: heavy_tail, saves Output
+            value(x) => if x < A::ZERO { A::ONE / (A::ONE - x) } else { A::ONE + x };
+            "m_keep_nan(x, select(1.0 + x, 1.0 / (1.0 - x), x < 0.0))";
+            gradient(y, dy) => dy * if y > A::ONE { A::ONE } else { y * y };
+            "m_keep_nan(y, dy * select(y * y, 1.0, y > 1.0))";
         /// `|x|`; its derivative at 0 is 0
         Abs: abs, saves Input
             value(x) => x.abs(); "bitcast<f32>(bitcast<u32>(x) & 0x7fffffffu)";

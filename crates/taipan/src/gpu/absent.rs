@@ -18,6 +18,8 @@ pub(crate) use self::program::{
     Dims, ELEMENTS, FLOAT_ORDER, GREATEST, GROUP, GROUPS, Grid, LINES, Launch, MATH, MAX_SUM_EXP,
     Params, Program, SUM, TENSORS, THREEFRY, WORKGROUP, kernel_sizes, params, width,
 };
+#[cfg(test)]
+pub(crate) use self::program::{MAX_TENSORS, WIDTHS};
 pub(crate) use self::strided::{Strided, dims_of};
 use crate::error::{Error, Result};
 use crate::spec::{Spec, View};
@@ -170,4 +172,17 @@ pub(crate) async fn adapters() -> Vec<Infallible> {
 
 pub(crate) fn list(_: &[Infallible]) -> String {
     "none: taipan was compiled without the cargo feature `gpu`".into()
+}
+
+/// Every program of the modules that are here.
+#[cfg(test)]
+pub(crate) fn programs(types: &[DType]) -> Vec<Program> {
+    let floats = || types.iter().copied().filter(|dtype| dtype.is_float());
+    [fill::program()]
+        .into_iter()
+        .chain(types.iter().map(|&dtype| strided::program(dtype)))
+        .chain(floats().flat_map(map::programs))
+        .chain(floats().flat_map(reduce::programs))
+        .chain(floats().flat_map(gemm::programs))
+        .collect()
 }

@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 #[cfg(not(target_family = "wasm"))]
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::fault::scoped;
 use super::program::{Grid, Launch, MAX_TENSORS, Params, Program};
@@ -26,6 +27,8 @@ pub(super) struct Programs {
     compiled: HashMap<Program, Compiled>,
     /// Keyed by the numbers of inputs and outputs.
     layouts: HashMap<(usize, usize), wgpu::BindGroupLayout>,
+    /// How long compiling took.
+    compile_time: Duration,
     #[cfg(not(target_family = "wasm"))]
     disk: Option<super::disk::Disk>,
 }
@@ -43,14 +46,15 @@ impl Programs {
         Programs {
             compiled: HashMap::new(),
             layouts: HashMap::new(),
+            compile_time: Duration::ZERO,
             #[cfg(not(target_family = "wasm"))]
             disk: super::disk::Disk::open(device, info),
         }
     }
 
-    /// The number of pipelines.
-    pub(super) fn compiled(&self) -> u64 {
-        self.compiled.len() as u64
+    /// The number of pipelines, and how long compiling them took.
+    pub(super) fn compiled(&self) -> (u64, Duration) {
+        (self.compiled.len() as u64, self.compile_time)
     }
 
     fn layout(
@@ -194,10 +198,17 @@ impl Gpu {
                 cache,
             })
         };
+        // A browser compiles later, and WebAssembly has no clock.
+        #[cfg(not(target_family = "wasm"))]
+        let began = std::time::Instant::now();
         let pipeline = scoped(device, wgpu::ErrorFilter::Validation, make).map_err(|why| {
             Error::Device { op: name, why: format!("the kernel is refused: {why}") }
         })?;
         self.check(name)?;
+        #[cfg(not(target_family = "wasm"))]
+        {
+            programs.compile_time += began.elapsed();
+        }
         let compiled = Compiled { pipeline, buffers: buffers.clone() };
         programs.compiled.insert(program, compiled.clone());
         Ok(compiled)

@@ -61,6 +61,7 @@ mod windows;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use self::adapter::list;
@@ -127,6 +128,8 @@ pub struct Work {
     pub submissions: u64,
     /// Pipelines compiled.
     pub pipelines: u64,
+    /// How long that took, with what a cache on disk saved; 0 in a browser, which compiles later.
+    pub compile_time: Duration,
     /// Buffers allocated, without those reused from the pool.
     pub allocations: u64,
     /// Bytes of the buffers that launches read or write, each counted once in a launch.
@@ -242,9 +245,9 @@ impl Gpu {
     /// Counters since the GPU was opened.
     pub fn work(&self) -> Work {
         let (launches, submissions, bytes) = lock(&self.0.stream).counts();
-        let pipelines = lock(&self.0.programs).compiled();
+        let (pipelines, compile_time) = lock(&self.0.programs).compiled();
         let allocations = lock(&self.0.buffers).allocations();
-        Work { launches, submissions, pipelines, allocations, bytes }
+        Work { launches, submissions, pipelines, compile_time, allocations, bytes }
     }
 
     /// Submit pending launches: later submissions to the [`queue`](Gpu::queue) see their results.

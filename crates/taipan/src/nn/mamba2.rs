@@ -5,13 +5,13 @@ use std::ops::Range;
 use super::{
     BlockParameter, Init, Initializer, Linear, MambaState, Matrix, Precision, RmsNorm, RowBlock,
 };
-use crate::Activation;
 use crate::error::{Error, Result, ensure};
 use crate::ops::conv1d::{CausalConv1d, causal_conv1d};
 use crate::ops::gated::gated;
 use crate::ops::rms_norm::{GateOrder, gated_rms_norm};
 use crate::ops::ssd::{Ssd, ssd};
 use crate::tensor::Tensor;
+use crate::{Activation, Device};
 
 const OP: &str = "mamba-2 block";
 
@@ -38,14 +38,15 @@ const OP: &str = "mamba-2 block";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mamba2Block {
-    in_proj: Linear,           // [2·inner + 2·g·n + h, d], in blocks of rows: z, xbc, dt
-    conv: Tensor,              // [inner + 2·g·n, k]
-    conv_bias: Option<Tensor>, // [inner + 2·g·n]
-    dt_bias: Tensor,           // [h]
-    a_log: Tensor,             // [h]
-    d: Tensor,                 // [h]
-    norm: Option<RmsNorm>,     // of inner
-    out_proj: Linear,          // [d, inner]
+    in_proj: Linear,            // [2·inner + 2·g·n + h, d], in blocks of rows: z, xbc, dt
+    conv: Tensor,               // [inner + 2·g·n, k]
+    conv_bias: Option<Tensor>,  // [inner + 2·g·n]
+    dt_bias: Tensor,            // [h]
+    a_log: Tensor,              // [h]
+    d: Tensor,                  // [h]
+    norm: Option<RmsNorm>,      // of inner
+    out_proj: Linear,           // [d, inner]
+    conv_scale: Option<Tensor>, // [inner + 2·g·n, 1]
     options: Mamba2Options,
 }
 
@@ -58,6 +59,7 @@ crate::module!(Mamba2Block {
     d as "D",
     norm,
     out_proj;
+    conv_scale,
     options
 });
 
@@ -76,14 +78,18 @@ pub struct Mamba2Options {
     pub d_state: usize,
     /// Taps of the convolution, `k`; 4.
     pub d_conv: usize,
-    /// Whether `in_proj` and `out_proj` have a bias; no.
+    /// Whether `in_proj` has a bias; no.
     pub use_bias: bool,
+    /// Whether `out_proj` has a bias; no.
+    pub use_out_bias: bool,
     /// Whether the convolution has a bias; yes.
     pub use_conv_bias: bool,
     /// The least and the greatest Δ; 0 and ∞.
     pub dt_limit: [f64; 2],
     /// The norm before `out_proj`; one of all channels, after the gate.
     pub norm: Option<GatedNorm>,
+    /// The factors of z, x, B, C and dt, as they come from `in_proj`; 1.
+    pub multipliers: [f64; 5],
     /// The initialisation of Δ's bias; step sizes from 0.001 to 0.1.
     pub step_init: Init,
     /// The initialisation of `out_proj.weight`; uniform between ±1/√inner.
@@ -113,9 +119,11 @@ impl Mamba2Options {
             d_state: 128,
             d_conv: 4,
             use_bias: false,
+            use_out_bias: false,
             use_conv_bias: true,
             dt_limit: [0.0, f64::INFINITY],
             norm: Some(GatedNorm { groups: 1, order: GateOrder::GateFirst, eps: 1e-5 }),
+            multipliers: [1.0; 5],
             step_init: Init::StepBias { min: 1e-3, max: 0.1, floor: 1e-4 },
             out_init: Init::fan_in(d_inner),
         }
@@ -136,6 +144,21 @@ impl Mamba2Options {
 
     fn heads(&self) -> usize {
         self.d_inner / self.head_dim
+    }
+
+    /// The multipliers of x, B and C, `[inner + 2·g·n, 1]`, unless all are 1. Before a convolution
+    /// or on its weights, they are the same, and weights are fewer.
+    fn conv_scale(&self, conv: &Tensor) -> Result<Option<Tensor>> {
+        let [_, x, b, c, _] = self.multipliers;
+        if [x, b, c] == [1.0; 3] {
+            return Ok(None);
+        }
+        let n = self.groups * self.d_state;
+        let parts = [(x, self.d_inner), (b, n), (c, n)];
+        let channels = parts.into_iter().flat_map(|(factor, len)| std::iter::repeat_n(factor, len));
+        let channels: Vec<f64> = channels.collect();
+        let scale = Tensor::new(&channels, &[channels.len(), 1], &Device::Cpu)?;
+        Ok(Some(scale.cast(conv.dtype())?.to(conv.device())?))
     }
 }
 
@@ -176,7 +199,7 @@ impl Mamba2Block {
             used.then(|| whole(stored, &[len], init, Model)).transpose()
         };
         let conv_bias = bias(options.use_conv_bias, "conv1d.bias", xbc, Init::fan_in(k))?;
-        let out_bias = bias(options.use_bias, "out_proj.bias", d, Init::Zeros)?;
+        let out_bias = bias(options.use_out_bias, "out_proj.bias", d, Init::Zeros)?;
         let norm = match options.norm {
             Some(GatedNorm { eps, .. }) => {
                 let weight = whole("norm.weight", &[inner], Init::Ones, Model)?;
@@ -187,6 +210,7 @@ impl Mamba2Block {
         let out_proj = whole("out_proj.weight", &[d, inner], options.out_init, Model)?;
         Ok(Mamba2Block {
             in_proj: Linear::from_blocks(blocks)?,
+            conv_scale: options.conv_scale(&conv)?,
             conv,
             conv_bias,
             dt_bias: whole("dt_bias", &[h], options.step_init, Wide)?,
@@ -216,12 +240,18 @@ impl Mamba2Block {
     ) -> Result<(Tensor, MambaState)> {
         let Mamba2Options { d_inner: inner, head_dim: p, groups: g, d_state: n, .. } = self.options;
         let [z, xbc, dt] = self.in_proj.forward_blocks(x)?.try_into().expect("three blocks");
+        let [z_multiplier, .., dt_multiplier] = self.options.multipliers;
+        let (z, dt) = (z.scale(z_multiplier)?, dt.scale(dt_multiplier)?);
+        let conv = match &self.conv_scale {
+            Some(scale) => &self.conv.mul(scale)?,
+            None => &self.conv,
+        };
         let (xbc, conv_state) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_ref(),
             conv_state: initial.map(|initial| &initial.conv_state),
             seq_start,
             activation: Activation::Silu,
-            ..CausalConv1d::new(&xbc, &self.conv)
+            ..CausalConv1d::new(&xbc, conv)
         })?;
         let parts = xbc.split(2, &[inner, g * n, g * n])?;
         let &[batch, l, h] = dt.shape().as_array().expect("[b, l, h]");

@@ -30,22 +30,32 @@
 //! ```
 
 mod adapter;
+mod attention;
 mod block;
 mod dropout;
 mod init;
+mod kv_cache;
 mod linear;
 mod mamba;
 mod mamba2;
+mod mamba3;
+mod mamba3_options;
+mod mlp;
 mod module;
 mod norm;
 
 pub use self::adapter::Adapter;
+pub use self::attention::{AttentionBlock, AttentionOptions};
 pub use self::block::{BlockParameter, Precision};
 pub use self::dropout::Dropout;
 pub use self::init::{Init, Initializer};
+pub use self::kv_cache::KvCache;
 pub use self::linear::{Embedding, Linear, Matrix, RowBlock};
 pub use self::mamba::{MambaBlock, MambaOptions, MambaState, ScanObserver};
 pub use self::mamba2::{GatedNorm, Mamba2Block, Mamba2Options};
+pub use self::mamba3::{Mamba3Block, Mamba3State};
+pub use self::mamba3_options::{DecayActivation, Mamba3Options};
+pub use self::mlp::{GatedMlp, GatedMlpOptions, MlpLayout};
 pub(crate) use self::module::unmatched;
 pub use self::module::{Module, Visitor, matches, stored_name};
 pub use self::norm::{LayerNorm, RmsNorm};

@@ -26,6 +26,7 @@ pub(crate) mod reduce;
 pub(crate) mod reshape;
 pub(crate) mod rms_norm;
 pub(crate) mod rope;
+pub(crate) mod rotate;
 pub(crate) mod sample;
 pub(crate) mod scan;
 pub(crate) mod select;
@@ -37,6 +38,7 @@ pub(crate) mod ssd;
 pub(crate) mod statistics;
 pub(crate) mod topk;
 pub(crate) mod transpose;
+pub(crate) mod turn_sum;
 pub(crate) mod unary;
 
 /// Every program that ops can launch, on GPUs that support these types.
@@ -57,6 +59,8 @@ pub(crate) fn programs(types: &[crate::DType]) -> Vec<crate::gpu::Program> {
         conv1d::programs,
         rms_norm::programs,
         rope::programs,
+        rotate::programs,
+        turn_sum::programs,
         gated::programs,
         cumsum::programs,
         dropout::programs,

@@ -49,16 +49,41 @@ impl Tensor {
         ensure!(OP, end <= whole[dim], "{start}..{end} is not within dimension {dim} of {whole:?}");
         let tracked = grad_mode::is_enabled() && (self.edge.is_some() || slice.edge.is_some());
         ensure!(OP, !tracked, "a tensor is tracked, expected no_grad");
-        let split = DimSplit::new(&whole, dim);
+        self.write(slice, start..end, DimSplit::new(&whole, dim))
+    }
+
+    /// Overwrite the elements from `start` on, counted row by row, with those of `elements`,
+    /// whatever its shape, in place. What [`write_slice`](Tensor::write_slice) says of gradients and
+    /// of shared memory holds here, except that a tracked tensor remains the leaf it is: for a
+    /// parameter whose value comes from elsewhere.
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let mut w = Tensor::zeros(&[2, 3], DType::U32, &Device::Cpu)?;
+    /// w.write_elements(2, &Tensor::new(&[5u32, 6], &[2], &Device::Cpu)?)?;
+    /// assert_eq!(w.read_blocking::<u32>()?, [0, 0, 5, 6, 0, 0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn write_elements(&mut self, start: usize, elements: &Tensor) -> Result<()> {
+        const OP: &str = "write_elements";
+        elements.dtype().ensure(self.dtype(), OP, "what is written")?;
+        let (len, end) = (self.len(), start.saturating_add(elements.len()));
+        ensure!(OP, end <= len, "{start}..{end} is not within the {len} elements");
+        self.write(elements, start..end, DimSplit::new(&[len], 0))
+    }
+
+    /// Overwrite indices along a dimension, as [`DimSplit`] sees the tensor.
+    fn write(&mut self, slice: &Tensor, range: Range<usize>, split: DimSplit) -> Result<()> {
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {
             with_dtype!(inputs[0].spec.dtype(), T: Element => {
                 let out = outputs[0].as_mut_slice::<T>();
-                split.put(inputs[0].as_slice::<T>(), start..end, out)
+                split.put(inputs[0].as_slice::<T>(), range.clone(), out)
             });
             Ok(())
         };
-        let gpu = |io: GpuIo| split.put_on_gpu(io, &io.inputs[0], start..end);
-        update((OP, ""), &[slice], &mut [self], cpu, gpu)
+        let gpu = |io: GpuIo| split.put_on_gpu(io, &io.inputs[0], range.clone());
+        update(("write_slice", ""), &[slice], &mut [self], cpu, gpu)
     }
 }
 

@@ -28,12 +28,16 @@
 //! **Accumulation.** The gradients of `n` micro-batches are summed by
 //! [`Grads::accumulate`](crate::Grads::accumulate); for their mean, the upstream of each is
 //! `adamw.loss_scale().scale(1.0 / n as f64)?`.
+//!
+//! **Shards.** Processes that train together need not have all moments each: an optimiser of a
+//! shard, see [`Optimizer::step_shard`], updates its part of the parameters to the same bits.
 
 mod adamw;
 mod decide;
 mod optimizer;
 mod schedule;
 mod sgd;
+mod shard;
 mod slab;
 mod square_sums;
 mod update;
@@ -42,6 +46,7 @@ pub use self::adamw::{AdamW, AdamWOptions};
 pub use self::optimizer::{Group, LossScale, Optimizer, Options, Status};
 pub use self::schedule::{Curve, Schedule};
 pub use self::sgd::{Momentum, Sgd, SgdOptions};
+pub use self::shard::shard_alignment;
 
 /// Every program of the optimiser.
 #[cfg(test)]

@@ -237,10 +237,27 @@ impl<O: Options> Optimizer<O> {
     /// If the norm of the gradients is not finite, the step is skipped; the device decides this,
     /// too.
     pub fn step(&mut self, lr: f64, parameters: &mut [&mut Tensor], grads: &Grads) -> Result<()> {
+        let grads = self.grads_of(parameters, grads)?;
+        let sums = self.sums(&grads)?;
+        self.apply(lr, parameters, &grads, &sums)
+    }
+
+    /// The sums of the squares of blocks of gradients.
+    pub(super) fn sums(&self, grads: &[&Tensor]) -> Result<Tensor> {
+        run_one(&SquareSums::new(O::OP, self.device()), grads)
+    }
+
+    /// A step, given the gradients of the parameters and the sums that their norm is computed from.
+    pub(super) fn apply(
+        &mut self,
+        lr: f64,
+        parameters: &mut [&mut Tensor],
+        grads: &[&Tensor],
+        sums: &Tensor,
+    ) -> Result<()> {
         let finite = lr.is_finite() && lr >= 0.0;
         ensure!(O::OP, finite, "the learning rate is {lr}, expected 0 or more");
-        let grads = self.check(parameters, grads)?;
-        let sums = run_one(&SquareSums::new(O::OP, self.device()), &grads)?;
+        self.check(parameters, grads)?;
         let rule = self.options.rule();
         let growth_interval = match self.options.loss_scale() {
             LossScale::None => None,
@@ -249,7 +266,7 @@ impl<O: Options> Optimizer<O> {
         let [beta1, beta2] = rule.bias_corrected();
         let max_norm = self.options.max_norm();
         let decide = Decide { op: O::OP, max_norm, beta1, beta2, growth_interval };
-        decide.run(&sums, [&mut self.counters, &mut self.loss_scale, &mut self.plan])?;
+        decide.run(sums, [&mut self.counters, &mut self.loss_scale, &mut self.plan])?;
         let rates = |slot: &Slot| {
             let lr = lr * slot.group.lr_scale;
             GroupRates { lr, decay: rule.decay(lr, slot.group.weight_decay) }
@@ -269,7 +286,7 @@ impl<O: Options> Optimizer<O> {
             rates: self.slots.iter().map(rates).collect(),
             slabs: members,
         };
-        let inputs: Vec<&Tensor> = [&self.plan].into_iter().chain(grads).collect();
+        let inputs: Vec<&Tensor> = [&self.plan].into_iter().chain(grads.iter().copied()).collect();
         update.run(&inputs, &mut targets)
     }
 
@@ -387,15 +404,35 @@ impl<O: Options> Optimizer<O> {
         Ok(())
     }
 
-    fn device(&self) -> &Device {
+    pub(super) fn device(&self) -> &Device {
         self.counters.device()
     }
 
     /// The gradients of the parameters, which must be those of [`new`](Optimizer::new).
-    fn check<'a>(&self, parameters: &[&mut Tensor], grads: &'a Grads) -> Result<Vec<&'a Tensor>> {
+    fn grads_of<'a>(
+        &self,
+        parameters: &[&mut Tensor],
+        grads: &'a Grads,
+    ) -> Result<Vec<&'a Tensor>> {
+        let find = |(parameter, slot): (&&mut Tensor, &Slot)| {
+            grads.of(parameter).map_err(|error| match error {
+                Error::Gradient { why, .. } => {
+                    let why = format!("{} has no gradient: {why}", slot.name);
+                    Error::Gradient { op: O::OP, why }
+                }
+                other => other,
+            })
+        };
+        parameters.iter().zip(&self.slots).map(find).collect()
+    }
+
+    /// An error unless these are the parameters of [`new`](Optimizer::new), and gradients of them.
+    fn check(&self, parameters: &[&mut Tensor], grads: &[&Tensor]) -> Result<()> {
         let (found, expected) = (parameters.len(), self.slots.len());
         ensure!(O::OP, found == expected, "{found} parameters found, expected {expected}");
-        let check = |(parameter, slot): (&&mut Tensor, &Slot)| {
+        let found = grads.len();
+        ensure!(O::OP, found == expected, "{found} gradients found, expected {expected}");
+        for ((parameter, grad), slot) in parameters.iter().zip(grads).zip(&self.slots) {
             let (found, expected, name) = (&parameter.spec, &slot.parameter, &slot.name);
             ensure!(
                 O::OP,
@@ -407,12 +444,6 @@ impl<O: Options> Optimizer<O> {
                 expected.dtype()
             );
             parameter.device().ensure(self.device(), O::OP, "a parameter")?;
-            let grad = grads.of(parameter).map_err(|error| match error {
-                Error::Gradient { why, .. } => {
-                    Error::Gradient { op: O::OP, why: format!("{name} has no gradient: {why}") }
-                }
-                other => other,
-            })?;
             ensure!(
                 O::OP,
                 grad.shape() == found.shape(),
@@ -423,9 +454,8 @@ impl<O: Options> Optimizer<O> {
             if grad.dtype() != found.dtype() {
                 grad.dtype().ensure(found.dtype().wider(), O::OP, "a gradient")?;
             }
-            Ok(grad)
-        };
-        parameters.iter().zip(&self.slots).map(check).collect()
+        }
+        Ok(())
     }
 }
 

@@ -15,9 +15,9 @@ use crate::{DType, Device};
 /// shorter.
 pub(super) struct SquareSums {
     op: &'static str,
-    block: usize,
+    pub(super) block: usize,
     /// f64 on the CPU, where the square of no f32 overflows; f32 on a GPU.
-    dtype: DType,
+    pub(super) dtype: DType,
 }
 
 const CPU_BLOCK: usize = 1024;

@@ -16,9 +16,7 @@ use crate::autograd::{Edge, Exchange, add_node};
 use crate::check::block_on;
 use crate::cpu::CpuBuffer;
 use crate::dtype::{DType, Element, with_dtype};
-#[cfg(feature = "gpu")]
-use crate::error::Error;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
 #[cfg(feature = "gpu")]
 use crate::gpu::Gpu;
 use crate::gpu::GpuBuffer;
@@ -272,6 +270,24 @@ impl Tensor {
                 let mut values = vec![T::of_i64(0); self.len()];
                 buffer.read(OP, bytemuck::cast_slice_mut(&mut values)).await?;
                 Ok(values)
+            }
+        }
+    }
+
+    /// The bytes of the elements, row by row, without a copy. The tensor must be on the CPU: from a
+    /// GPU, [`to`](Tensor::to) copies it there.
+    ///
+    /// ```
+    /// let x = taipan::Tensor::new(&[1u32, 2], &[2], &taipan::Device::Cpu)?;
+    /// assert_eq!(x.bytes()?, [1, 0, 0, 0, 2, 0, 0, 0]);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn bytes(&self) -> Result<&[u8]> {
+        match &self.storage {
+            Storage::Cpu(buffer) => Ok(buffer.bytes()),
+            Storage::Gpu(_) => {
+                let why = format!("the tensor is on {}, expected cpu", self.device().full_name());
+                Err(Error::Device { op: "bytes", why })
             }
         }
     }

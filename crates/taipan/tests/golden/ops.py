@@ -101,5 +101,29 @@ case("mse_loss", F.mse_loss, randn(3, 4), randn(3, 4))
 case("bce", F.binary_cross_entropy_with_logits, 5 * randn(3, 4), torch.rand(3, 4))
 case("linear_residual", lambda x, w, b, r: x @ w + b + r, randn(3, 4), randn(4, 2), randn(2), randn(3, 2))
 
+# Of Mamba-3: pairs of channels as complex numbers, of which the first two are turned.
+def rotate(x, turns):
+    x = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    turn = torch.polar(torch.ones_like(turns), 2 * torch.pi * turns)[:, :, None]
+    turned = torch.cat([x[..., :2] * turn, x[..., 2:]], -1)
+    return torch.view_as_real(turned).flatten(-2)
+
+
+def rotate_halves(x, turns):
+    """The same, with the real parts first."""
+    pairs = x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    return rotate(pairs, turns).unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def turn_sum(x, before):
+    y = x.cumsum(1) + before[:, None]
+    return y - y.round().detach()
+
+
+case("rotate", rotate, randn(2, 3, 2, 2, 6), randn(2, 3, 2, 2))
+case("rotate halves", rotate_halves, randn(2, 3, 2, 2, 6), randn(2, 3, 2, 2))
+case("turn_sum", turn_sum, randn(2, 7, 3), randn(2, 3))
+case("heavy_tail", lambda x: torch.where(x < 0, 1 / (1 - x.clamp(max=0)), 1 + x), grid + 0.1)
+
 lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in CASES)
 (HERE / "ops.json").write_text(f"[\n{lines}\n]\n")

@@ -56,7 +56,7 @@ fn element_by_element() -> Result<()> {
     if device.supports(DType::F16) {
         let half = x.cast(DType::F16)?;
         let want = a.iter().map(|a| f16::from_f32(*a).to_f32());
-        expect(&half.scale(1.0)?.cast(DType::F32)?, want);
+        expect(&half.scale(-1.0)?.scale(-1.0)?.cast(DType::F32)?, want);
     }
     let u32s = y.scale(100.0)?.cast(DType::U32)?.cast(DType::F32)?;
     expect(&u32s, b.iter().map(|b| (100.0 * b).max(0.0).trunc()));

@@ -1,32 +1,13 @@
 //! Attention against a naive softmax.
 
-use taipan::check::{Array, Case, Values, array, check, devices, input_of};
+use taipan::check::cases::attention as cases;
+use taipan::check::{array, check, devices};
 use taipan::{Attention, DType, Device, Result, Tensor, attention, concat};
 
 use crate::naive;
 
-/// `[b, l, s, hq, hk, d]`
-type Sizes = [usize; 6];
-
-fn check_attention([b, l, s, hq, hk, d]: Sizes, form: naive::Attention) {
-    let (q, keys) = ([b, l, hq, d], [b, s, hk, d]);
-    let reference = form.clone();
-    let case = Case::new(
-        format!("attention of {q:?} to {keys:?} {form:?}"),
-        [&q, &keys, &keys].map(|shape| input_of(shape, Values::Between(-1.0, 1.0))),
-        move |t| {
-            let starts = form.seq_start.as_ref().map(|x| Tensor::new(x, &[b, s], t[0].device()));
-            let seq_start = starts.transpose()?;
-            attention(&Attention {
-                scale: form.scale,
-                position: form.position,
-                seq_start: seq_start.as_ref(),
-                ..Attention::new(&t[0], &t[1], &t[2])
-            })
-        },
-        move |i: &[Array]| naive::attention(&reference, i),
-    );
-    check(&case.cancelling(4 * d));
+fn check_attention(sizes: cases::Sizes, form: naive::Attention) {
+    check(&cases::attention(sizes, form));
 }
 
 /// Around multiples of blocks and tiles, and 0. For a single key everything but `dv` is 0.

@@ -1,35 +1,17 @@
 //! Arithmetic of two tensors, with broadcasting.
 
+use taipan::check::cases::elementwise::OPERATIONS;
+use taipan::check::cases::layout::broadcast_to;
 use taipan::check::{Array, Case, Values, check, input_of};
 use taipan::{Device, Result, Tensor};
 
 use crate::naive;
 
-/// An operation: its name, the method, and the mathematics.
-struct Operation(&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>, fn(f64, f64) -> f64);
-
-const OPERATIONS: [Operation; 6] = [
-    Operation("add", Tensor::add, |a, b| a + b),
-    Operation("sub", Tensor::sub, |a, b| a - b),
-    Operation("mul", Tensor::mul, |a, b| a * b),
-    Operation("div", Tensor::div, |a, b| a / b),
-    Operation("maximum", |a, b| a.maximum(b), f64::max),
-    Operation("minimum", |a, b| a.minimum(b), f64::min),
-];
-
 /// Check all operations on two shapes, in both orders.
 fn check_all(a: &[usize], b: &[usize]) {
-    for &Operation(op, call, math) in &OPERATIONS {
-        for (a, b) in [(a, b), (b, a)] {
-            let inputs = [a, b].map(|shape| input_of(shape, Values::Either(0.5, 2.0)));
-            let reference = move |i: &[Array]| naive::binary(&i[0], &i[1], math);
-            check(&Case::new(
-                format!("{op} {a:?} {b:?}"),
-                inputs,
-                move |t| call(&t[0], &t[1]),
-                reference,
-            ));
-        }
+    for operation in &OPERATIONS {
+        check(&operation.case(a, b));
+        check(&operation.case(b, a));
     }
 }
 
@@ -89,12 +71,7 @@ fn many_elements() {
     let shapes: [(&[usize], &[usize]); 4] =
         [(&[40, 1031], &[1031]), (&[40, 1031], &[40, 1]), (&[9, 7, 401], &[7, 1]), (&[17000], &[])];
     for (a, b) in shapes {
-        for &Operation(op, call, math) in &OPERATIONS[1..3] {
-            let inputs = [a, b].map(|shape| input_of(shape, Values::Either(0.5, 2.0)));
-            let reference = move |i: &[Array]| naive::binary(&i[0], &i[1], math);
-            let name = format!("{op} {a:?} {b:?}");
-            check(&Case::new(name, inputs, move |t| call(&t[0], &t[1]), reference));
-        }
+        OPERATIONS[1..3].iter().for_each(|operation| check(&operation.case(a, b)));
     }
 }
 
@@ -111,23 +88,13 @@ fn broadcast_to_repeats() {
         (&[0, 1], &[2, 0, 3]),
         (&[2, 3], &[2, 3]),
     ];
-    for (from, to) in shapes {
-        let inputs = [input_of(from, Values::Between(-2.0, 2.0))];
-        let reference = move |i: &[Array]| Array::from_fn(to, |at| i[0].at_broadcast(at));
-        let name = format!("broadcast_to {from:?} {to:?}");
-        check(&Case::new(name, inputs, move |t| t[0].broadcast_to(to), reference));
-    }
+    shapes.into_iter().for_each(|(from, to)| check(&broadcast_to(from, to)));
 }
 
 /// Both sides are one tensor: both gradients count.
 #[test]
 fn a_tensor_with_itself() {
-    for &Operation(op, call, math) in &OPERATIONS {
-        let inputs = [input_of(&[3, 4], Values::Either(0.5, 2.0))];
-        let twice = move |t: &[Tensor]| call(&t[0], &t[0]);
-        let reference = move |i: &[Array]| i[0].map(|x| math(x, x));
-        check(&Case::new(format!("{op} with itself"), inputs, twice, reference));
-    }
+    OPERATIONS.iter().for_each(|operation| check(&operation.with_itself()));
 }
 
 /// Equal elements share the gradient; NaN wins; a number is rounded to the type.

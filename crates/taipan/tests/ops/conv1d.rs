@@ -1,87 +1,8 @@
 //! Causal depthwise convolution: in one call, in several, and of packed sequences.
 
-use taipan::check::{Array, Case, Input, Values, array, check, devices, input, input_of, tensor};
+use taipan::check::cases::conv1d::Layer;
+use taipan::check::{Array, array, check, devices, tensor};
 use taipan::{Activation, CausalConv1d, DType, Result, Tensor, causal_conv1d, concat};
-
-use crate::naive::Conv;
-
-/// A convolution: its sizes, which tensors it has, and where sequences start.
-#[derive(Clone, Debug)]
-struct Layer {
-    sizes: [usize; 4], // b, l, d, k
-    bias: bool,
-    conv_state: bool,
-    seq_start: Option<Vec<u32>>,
-    activation: Activation,
-}
-
-impl Layer {
-    /// With bias, conv_state and silu, as in Mamba.
-    fn full(b: usize, l: usize, d: usize, k: usize) -> Layer {
-        let activation = Activation::Silu;
-        Layer { sizes: [b, l, d, k], bias: true, conv_state: true, seq_start: None, activation }
-    }
-
-    fn plain(b: usize, l: usize, d: usize, k: usize) -> Layer {
-        let activation = Activation::None;
-        Layer { bias: false, conv_state: false, activation, ..Layer::full(b, l, d, k) }
-    }
-
-    fn starting_at(self, times: &[(usize, usize)]) -> Layer {
-        let [b, l, ..] = self.sizes;
-        let mut seq_start = vec![0; b * l];
-        times.iter().for_each(|&(b, t)| seq_start[b * l + t] = t as u32 + 1);
-        Layer { seq_start: Some(seq_start), ..self }
-    }
-
-    fn inputs(&self) -> Vec<Input> {
-        let [b, l, d, k] = self.sizes;
-        let mut inputs = vec![input_of(&[b, l, d], Values::Between(-2.0, 2.0)), input(&[d, k])];
-        inputs.extend(self.bias.then(|| input(&[d])));
-        inputs
-            .extend(self.conv_state.then(|| input_of(&[b, k - 1, d], Values::Between(-2.0, 2.0))));
-        inputs
-    }
-
-    /// Both results, concatenated along time.
-    fn call(&self, t: &[Tensor]) -> Result<Tensor> {
-        let [b, l, ..] = self.sizes;
-        let seq_start =
-            self.seq_start.as_ref().map(|seq_start| Tensor::new(seq_start, &[b, l], t[0].device()));
-        let seq_start = seq_start.transpose()?;
-        let (y, next) = causal_conv1d(&CausalConv1d {
-            bias: self.bias.then(|| &t[2]),
-            conv_state: self.conv_state.then(|| &t[t.len() - 1]),
-            seq_start: seq_start.as_ref(),
-            activation: self.activation,
-            ..CausalConv1d::new(&t[0], &t[1])
-        })?;
-        concat(&[&y, &next], 1)
-    }
-
-    fn reference(&self, i: &[Array]) -> Array {
-        Conv {
-            x: &i[0],
-            weight: &i[1],
-            bias: self.bias.then(|| &i[2]),
-            conv_state: self.conv_state.then(|| &i[i.len() - 1]),
-            seq_start: self.seq_start.as_deref(),
-            activation: self.activation,
-        }
-        .eval()
-    }
-
-    fn check(self) {
-        let (call, terms) = (self.clone(), 2 * self.sizes[3] + 1);
-        let case = Case::new(
-            format!("{self:?}"),
-            self.inputs(),
-            move |t| call.call(t),
-            move |i: &[Array]| self.reference(i),
-        );
-        check(&case.cancelling(terms));
-    }
-}
 
 #[test]
 fn every_activation() {
@@ -91,7 +12,7 @@ fn every_activation() {
             Activation::Relu | Activation::LeakyRelu(_) => 3,
             _ => 9,
         };
-        Layer { activation, ..Layer::full(2, l, 3, 4) }.check();
+        check(&Layer { activation, ..Layer::full(2, l, 3, 4) }.case());
     }
 }
 
@@ -101,7 +22,8 @@ fn everything_is_optional() {
         [(false, true, false), (true, false, true), (false, false, true), (false, true, true)]
     {
         let layer = Layer { bias, conv_state, ..Layer::full(2, 7, 3, 4) };
-        if seq_start { layer.starting_at(&[(0, 2), (1, 0), (1, 6)]) } else { layer }.check();
+        let starting = |layer: Layer| layer.starting_at(&[(0, 2), (1, 0), (1, 6)]);
+        check(&if seq_start { starting(layer) } else { layer }.case());
     }
 }
 
@@ -125,8 +47,8 @@ fn every_size() {
         [1, 3, 2, 5],
         [1, 6, 2, 9],
     ] {
-        Layer::full(b, l, d, k).check();
-        Layer::plain(b, l, d, k).check();
+        check(&Layer::full(b, l, d, k).case());
+        check(&Layer::plain(b, l, d, k).case());
     }
 }
 
@@ -151,19 +73,18 @@ fn many_empty_rows() -> Result<()> {
 #[test]
 fn bounds_of_blocks() {
     for (l, d) in [(63, 3), (64, 5), (65, 2), (67, 3), (129, 2), (5, 2047), (3, 2048), (5, 2049)] {
-        Layer::full(1, l, d, 4).check();
+        check(&Layer::full(1, l, d, 4).case());
     }
-    Layer::full(2, 130, 2, 4)
-        .starting_at(&[(0, 0), (0, 62), (0, 63), (0, 64), (1, 65), (1, 66), (1, 128), (1, 129)])
-        .check();
-    Layer::full(1, 70, 2, 70).starting_at(&[(0, 3)]).check();
-    Layer::full(1, 145, 1, 71).check();
+    let starts = [(0, 0), (0, 62), (0, 63), (0, 64), (1, 65), (1, 66), (1, 128), (1, 129)];
+    check(&Layer::full(2, 130, 2, 4).starting_at(&starts).case());
+    check(&Layer::full(1, 70, 2, 70).starting_at(&[(0, 3)]).case());
+    check(&Layer::full(1, 145, 1, 71).case());
 }
 
 /// More blocks than one pass of the GPU's reduction takes.
 #[test]
 fn many_blocks() {
-    Layer::full(70, 3, 2, 4).check();
+    check(&Layer::full(70, 3, 2, 4).case());
 }
 
 #[test]
@@ -175,12 +96,14 @@ fn sequences_start_anywhere() {
         &[(0, 2), (0, 3), (0, 4), (1, 3)],
         &[(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5)],
     ] {
-        Layer::full(2, 6, 2, 4).starting_at(seq_start).check();
-        Layer { conv_state: false, ..Layer::full(2, 6, 2, 3) }.starting_at(seq_start).check();
+        check(&Layer::full(2, 6, 2, 4).starting_at(seq_start).case());
+        check(
+            &Layer { conv_state: false, ..Layer::full(2, 6, 2, 3) }.starting_at(seq_start).case(),
+        );
     }
     // Before the end of a short row, whose next conv_state must not have inputs of the old one.
-    Layer::full(1, 2, 3, 6).starting_at(&[(0, 1)]).check();
-    Layer::full(1, 2, 3, 6).starting_at(&[(0, 0)]).check();
+    check(&Layer::full(1, 2, 3, 6).starting_at(&[(0, 1)]).case());
+    check(&Layer::full(1, 2, 3, 6).starting_at(&[(0, 0)]).case());
 }
 
 /// The values, and the gradients of the leaves.

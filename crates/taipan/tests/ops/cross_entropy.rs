@@ -1,14 +1,8 @@
 //! The loss from logits.
 
-use taipan::check::{Array, Case, FLOATS, Values, array, check, devices, input_of, round, tensor};
+use taipan::check::cases::losses::{cross_entropy_of, some_targets};
+use taipan::check::{Array, FLOATS, array, check, devices, round, tensor};
 use taipan::{DType, Device, Error, Result, Tensor, cross_entropy};
-
-use crate::naive;
-
-/// Targets below `v` in some order.
-pub fn some_targets(count: usize, v: usize) -> Vec<u32> {
-    (0..count).map(|i| (i * i * 5 + i / 2) as u32 % v as u32).collect()
-}
 
 /// Targets of the shape of the logits but for the last dimension.
 fn loss(logits: &Tensor, targets: &[u32], ignore: Option<u32>) -> Result<Tensor> {
@@ -17,17 +11,7 @@ fn loss(logits: &Tensor, targets: &[u32], ignore: Option<u32>) -> Result<Tensor>
 }
 
 fn check_case(shape: &[usize], targets: Vec<u32>, ignore: Option<u32>) {
-    let known = targets.clone();
-    check(
-        &Case::new(
-            format!("cross_entropy {shape:?} ignoring {ignore:?}"),
-            [input_of(shape, Values::Between(-3.0, 3.0))],
-            // The check wants results in the type of the inputs.
-            move |t| loss(&t[0], &targets, ignore)?.cast(t[0].dtype()),
-            move |i: &[Array]| naive::cross_entropy(&i[0], &known, ignore),
-        )
-        .cancelling(4),
-    );
+    check(&cross_entropy_of(shape, targets, ignore));
 }
 
 #[test]

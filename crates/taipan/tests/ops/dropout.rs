@@ -1,28 +1,16 @@
 //! Dropout: the mask follows from the seed.
 
-use taipan::check::{Array, Case, FLOATS, array, check, devices, input};
+use taipan::check::cases::elementwise::dropout;
+use taipan::check::{FLOATS, array, check, devices};
 use taipan::{DType, Device, Result, Tensor};
 
-use crate::naive::threefry;
-
-/// Element `i` is kept if word `i % 2` of counter `i / 2` is not below `p·2³²`.
-fn kept(i: usize, p: f64, seed: u64) -> bool {
-    let bits = threefry([seed as u32, (seed >> 32) as u32], [i as u32 / 2, 0])[i % 2];
-    bits as f64 >= p * 2f64.powi(32)
-}
+use crate::naive::is_kept;
 
 #[test]
 fn values_and_gradients() {
     for shape in [&[][..], &[0], &[1], &[7, 13], &[2, 20_001]] {
         for (p, seed) in [(0.25, 1), (0.0, 2), (0.9, u64::MAX - 5)] {
-            let reference = move |i: &[Array]| {
-                let elements = i[0].data.iter().enumerate();
-                let value =
-                    |(i, x): (usize, &f64)| if kept(i, p, seed) { x / (1.0 - p) } else { 0.0 };
-                Array { shape: i[0].shape.clone(), data: elements.map(value).collect() }
-            };
-            let name = format!("dropout {shape:?} {p} {seed}");
-            check(&Case::new(name, [input(shape)], move |t| t[0].dropout(p, seed), reference));
+            check(&dropout(shape, p, seed));
         }
     }
 }
@@ -31,7 +19,7 @@ fn values_and_gradients() {
 #[test]
 fn one_mask_everywhere() -> Result<()> {
     const P: f64 = 0.3;
-    let expected: Vec<bool> = (0..5000).map(|i| kept(i, P, 7)).collect();
+    let expected: Vec<bool> = (0..5000).map(|i| is_kept(i, P, 7)).collect();
     let share = expected.iter().filter(|kept| **kept).count() as f64 / 5000.0;
     assert!((share - 0.7).abs() < 0.02, "{share}");
     for device in devices() {

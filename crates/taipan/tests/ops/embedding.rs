@@ -1,17 +1,11 @@
 //! Rows of a table.
 
-use taipan::check::{Array, Case, array, check, devices, input};
+use taipan::check::cases::indexing::rows;
+use taipan::check::{array, check, devices};
 use taipan::{DType, Device, Error, Result, Tensor, embedding};
-
-use crate::naive;
 
 fn ids(ids: &[u32], shape: &[usize], device: &Device) -> Tensor {
     Tensor::new(ids, shape, device).unwrap()
-}
-
-/// Ids in some order, with repetitions.
-fn some_ids(count: usize, v: usize) -> Vec<u32> {
-    (0..count).map(|i| (i * i * 7 + i / 3) as u32 % v as u32).collect()
 }
 
 #[test]
@@ -29,16 +23,7 @@ fn rows_of_a_table() {
         (3, 257, &[65]),
         (70_000, 1, &[9]),
     ];
-    for (v, d, shape) in cases {
-        let named = some_ids(shape.iter().product(), v.max(1));
-        let (shape, known) = (shape.to_vec(), (shape.to_vec(), named.clone()));
-        check(&Case::new(
-            format!("embedding [{v}, {d}] {shape:?}"),
-            [input(&[v, d])],
-            move |t| embedding(&t[0], &ids(&named, &shape, t[0].device())),
-            move |i: &[Array]| naive::embedding(&i[0], &known.1, &known.0),
-        ));
-    }
+    cases.into_iter().for_each(|(v, d, shape)| check(&rows([v, d], shape)));
 }
 
 /// Sums in the wide type, rounded once: each term alone would be lost in f16.

@@ -228,13 +228,14 @@ fn a_sum_too_large_for_f16_has_its_derivative() -> Result<()> {
 #[test]
 fn nan_gives_nan() -> Result<()> {
     type Function = (&'static str, fn(&Tensor) -> Result<Tensor>);
-    let functions: [Function; 11] = [
+    let functions: [Function; 12] = [
         ("exp", Tensor::exp),
         ("exp_m1", Tensor::expm1),
         ("ln", Tensor::log),
         ("ln_1p", Tensor::log1p),
         ("sqrt", Tensor::sqrt),
         ("softplus", Tensor::softplus),
+        ("heavy_tail", Tensor::heavy_tail),
         ("relu", Tensor::relu),
         ("gelu", Tensor::gelu),
         ("gelu_erf", Tensor::gelu_erf),
@@ -271,7 +272,7 @@ fn nan_and_infinity_stay_in_their_row() -> Result<()> {
 #[test]
 fn elementary_functions_at_their_ends() -> Result<()> {
     type End = (&'static str, fn(&Tensor) -> Result<Tensor>, f64, (f64, f64));
-    let ends: [End; 28] = [
+    let ends: [End; 31] = [
         ("exp", Tensor::exp, 1e4, (INF, INF)),
         ("exp", Tensor::exp, -1e4, (0.0, 0.0)),
         ("exp", Tensor::exp, INF, (INF, INF)),
@@ -298,6 +299,9 @@ fn elementary_functions_at_their_ends() -> Result<()> {
         ("softplus", Tensor::softplus, -1e30, (0.0, 0.0)),
         ("softplus", Tensor::softplus, INF, (INF, 1.0)),
         ("softplus", Tensor::softplus, -INF, (0.0, 0.0)),
+        ("heavy_tail", Tensor::heavy_tail, INF, (INF, 1.0)),
+        ("heavy_tail", Tensor::heavy_tail, -INF, (0.0, 0.0)),
+        ("heavy_tail", Tensor::heavy_tail, 0.0, (1.0, 1.0)),
         ("neg", Tensor::neg, INF, (-INF, -1.0)),
         ("sigmoid", Tensor::sigmoid, 0.0, (0.5, 0.25)),
     ];

@@ -1,36 +1,22 @@
 //! The gated product.
 
+use taipan::check::cases::elementwise::gate;
 use taipan::check::{Array, Case, Values, array, check, devices, input_of};
 use taipan::{Activation, DType, Result, Tensor, gated};
 
 use crate::naive;
 
-/// Check an activation on a shape; gates are kept away from relu's kink.
-fn check_gated(shape: &[usize], activation: Activation) {
-    let inputs =
-        [input_of(shape, Values::Between(-2.0, 2.0)), input_of(shape, Values::Either(0.1, 4.0))];
-    let math = move |x, gate| x * naive::phi(activation, gate);
-    let case = Case::new(
-        format!("gated {activation:?} {shape:?}"),
-        inputs,
-        move |t| gated(&t[0], &t[1], activation),
-        move |i: &[Array]| naive::binary(&i[0], &i[1], math),
-    );
-    // gelu_erf cancels below 0.
-    check(&case.cancelling(8 * (activation == Activation::GeluErf) as usize));
-}
-
 #[test]
 fn every_activation() {
     for &activation in Activation::ALL {
-        check_gated(&[3, 7], activation);
+        check(&gate(&[3, 7], activation));
     }
 }
 
 #[test]
 fn every_shape() {
     for shape in [&[][..], &[1], &[0], &[2, 0, 3], &[1023], &[1025], &[2, 3, 171], &[16385]] {
-        check_gated(shape, Activation::Silu);
+        check(&gate(shape, Activation::Silu));
     }
 }
 

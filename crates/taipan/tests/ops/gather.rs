@@ -1,18 +1,8 @@
 //! Elements looked up by index, added by index, and counted up.
 
-use taipan::check::{Array, Case, array, check, devices, input};
+use taipan::check::cases::{indexing, layout, reductions};
+use taipan::check::{array, check, devices};
 use taipan::{DType, Device, Result, Tensor};
-
-use crate::naive;
-
-/// Indices below `n`, some of them often.
-fn some(shape: &[usize], n: usize) -> Vec<u32> {
-    (0..shape.iter().product()).map(|i: usize| (i * i * 5 % 11 % n.max(1)) as u32).collect()
-}
-
-fn index(data: &[u32], shape: &[usize], x: &Tensor) -> Result<Tensor> {
-    Tensor::new(data, shape, x.device())
-}
 
 /// The shape of `x`, a dimension, and its size in the index.
 const SHAPES: [(&[usize], usize, usize); 10] = [
@@ -28,53 +18,15 @@ const SHAPES: [(&[usize], usize, usize); 10] = [
     (&[7, 30, 100], 1, 29),
 ];
 
-/// An index for `x`, and its shape.
-fn index_of(shape: &[usize], dim: usize, count: usize) -> (Vec<u32>, Vec<usize>) {
-    let mut of_index = shape.to_vec();
-    of_index[dim] = count;
-    (some(&of_index, shape[dim]), of_index)
-}
-
 #[test]
 fn gather() {
-    for (shape, dim, count) in SHAPES {
-        let (own, of_index) = index_of(shape, dim, count);
-        let (ids, out) = (own.clone(), of_index.clone());
-        check(&Case::new(
-            format!("gather {shape:?} {dim} {count}"),
-            [input(shape)],
-            move |t| t[0].gather(dim, &index(&own, &of_index, &t[0])?),
-            move |i: &[Array]| {
-                let mut ids = ids.iter();
-                let mut next =
-                    |at: &[usize]| naive::moved(&i[0], at, dim, *ids.next().unwrap() as usize);
-                Array::from_fn(&out, &mut next)
-            },
-        ));
-    }
+    SHAPES.into_iter().for_each(|(shape, dim, count)| check(&indexing::gather(shape, dim, count)));
 }
 
 #[test]
 fn scatter_add() {
     for (shape, dim, count) in SHAPES {
-        let (own, of_index) = index_of(shape, dim, count);
-        let (ids, from) = (own.clone(), of_index.clone());
-        let case = Case::new(
-            format!("scatter_add {shape:?} {dim} {count}"),
-            [input(shape), input(&of_index)],
-            move |t| t[0].scatter_add(dim, &index(&own, &of_index, &t[0])?, &t[1]),
-            move |i: &[Array]| {
-                let ids =
-                    Array { shape: from.clone(), data: ids.iter().map(|&i| i as f64).collect() };
-                Array::from_fn(&i[0].shape, |at| {
-                    let terms = (0..count)
-                        .filter(|&j| naive::moved(&ids, at, dim, j) == at[dim] as f64)
-                        .map(|j| naive::moved(&i[1], at, dim, j));
-                    naive::sum(&[i[0].at(at)].into_iter().chain(terms).collect::<Vec<_>>())
-                })
-            },
-        );
-        check(&case.cancelling(count + 1));
+        check(&indexing::scatter_add(shape, dim, count));
     }
 }
 
@@ -92,22 +44,7 @@ fn index_select() {
         (&[6, 50, 70], 1, &[101]),
     ];
     for (shape, dim, of_ids) in shapes {
-        let own = some(of_ids, shape[dim]);
-        let ids = own.clone();
-        let case = Case::new(
-            format!("index_select {shape:?} {dim} {of_ids:?}"),
-            [input(shape)],
-            move |t| t[0].index_select(dim, &index(&own, of_ids, &t[0])?),
-            move |i: &[Array]| {
-                let out = [&shape[..dim], of_ids, &shape[dim + 1..]].concat();
-                Array::from_fn(&out, |at| {
-                    let inner = dim + of_ids.len();
-                    let flat = at[dim..inner].iter().zip(of_ids).fold(0, |f, (i, n)| f * n + i);
-                    i[0].at(&[&at[..dim], &[ids[flat] as usize], &at[inner..]].concat())
-                })
-            },
-        );
-        check(&case.cancelling(16));
+        check(&indexing::index_select(shape, dim, of_ids));
     }
 }
 
@@ -115,11 +52,7 @@ fn index_select() {
 fn flip() {
     for shape in [&[1][..], &[0], &[5], &[3, 4], &[2, 3, 5], &[70, 300]] {
         for dim in 0..shape.len() {
-            let reference = move |i: &[Array]| {
-                Array::from_fn(shape, |at| naive::moved(&i[0], at, dim, shape[dim] - 1 - at[dim]))
-            };
-            let name = format!("flip {shape:?} {dim}");
-            check(&Case::new(name, [input(shape)], move |t| t[0].flip(dim), reference));
+            check(&layout::flip(shape, dim));
         }
     }
 }
@@ -130,15 +63,7 @@ fn cumsum() {
         [&[1], &[0], &[7], &[3, 4], &[3, 0], &[2, 3, 5], &[3, 513], &[2050, 2], &[33, 1, 40]];
     for shape in shapes {
         for dim in 0..shape.len() {
-            let reference = move |i: &[Array]| {
-                Array::from_fn(shape, |at| {
-                    let terms = (0..=at[dim]).map(|j| naive::moved(&i[0], at, dim, j));
-                    naive::sum(&terms.collect::<Vec<_>>())
-                })
-            };
-            let name = format!("cumsum {shape:?} {dim}");
-            let case = Case::new(name, [input(shape)], move |t| t[0].cumsum(dim), reference);
-            check(&case.cancelling(2 * shape[dim]));
+            check(&reductions::cumsum(shape, dim));
         }
     }
 }

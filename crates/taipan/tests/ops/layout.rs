@@ -1,5 +1,6 @@
 //! Elements moved, joined and parted.
 
+use taipan::check::cases::layout::{joined, permute, reshape, slice, split, transpose};
 use taipan::check::{Array, Case, array, check, devices, indices, input};
 use taipan::{DType, Device, Element, Result, Tensor, concat};
 
@@ -34,28 +35,14 @@ fn reshape_keeps_the_order() {
         (&[3, 0], &[0]),
         (&[2, 3], &[2, 3]),
     ];
-    for (from, to) in shapes {
-        let reference = |i: &[Array]| Array { shape: to.to_vec(), data: i[0].data.clone() };
-        let name = format!("reshape {from:?} {to:?}");
-        check(&Case::new(name, [input(from)], |t| t[0].reshape(to), reference));
-    }
+    shapes.into_iter().for_each(|(from, to)| check(&reshape(from, to)));
 }
 
 #[test]
 fn permute_in_every_order() {
     for shape in [&[][..], &[3], &[2, 3], &[2, 3, 4], &[2, 3, 4, 5], &[1, 3, 1, 2], &[2, 0, 3]] {
         for order in orders(shape.len()) {
-            let own = order.clone();
-            let name = format!("permute {shape:?} {order:?}");
-            let reference = move |i: &[Array]| {
-                let shape: Vec<usize> = order.iter().map(|&dim| i[0].shape[dim]).collect();
-                Array::from_fn(&shape, |at| {
-                    let mut from = vec![0; at.len()];
-                    order.iter().zip(at).for_each(|(&dim, &i)| from[dim] = i);
-                    i[0].at(&from)
-                })
-            };
-            check(&Case::new(name, [input(shape)], move |t| t[0].permute(&own), reference));
+            check(&permute(shape, &order));
         }
     }
 }
@@ -65,17 +52,7 @@ fn transpose_of_each_pair() {
     for shape in [&[3][..], &[2, 3], &[1, 4, 3], &[2, 3, 4, 5], &[131, 257], &[0, 2]] {
         for a in 0..shape.len() {
             for b in 0..shape.len() {
-                let reference = move |i: &[Array]| {
-                    let mut shape = i[0].shape.clone();
-                    shape.swap(a, b);
-                    Array::from_fn(&shape, |at| {
-                        let mut from = at.to_vec();
-                        from.swap(a, b);
-                        i[0].at(&from)
-                    })
-                };
-                let name = format!("transpose {shape:?} {a} {b}");
-                check(&Case::new(name, [input(shape)], move |t| t[0].transpose(a, b), reference));
+                check(&transpose(shape, a, b));
             }
         }
     }
@@ -87,18 +64,7 @@ fn slice_every_range() {
         for dim in 0..shape.len() {
             for start in 0..=shape[dim] {
                 for end in start..=shape[dim] {
-                    let reference = move |i: &[Array]| {
-                        let mut shape = i[0].shape.clone();
-                        shape[dim] = end - start;
-                        Array::from_fn(&shape, |at| {
-                            let mut from = at.to_vec();
-                            from[dim] += start;
-                            i[0].at(&from)
-                        })
-                    };
-                    let name = format!("slice {shape:?} {dim} {start}..{end}");
-                    let call = move |t: &[Tensor]| t[0].slice(dim, start..end);
-                    check(&Case::new(name, [input(shape)], call, reference));
+                    check(&slice(shape, dim, start..end));
                 }
             }
         }
@@ -141,17 +107,6 @@ fn written_slices() -> Result<()> {
     Ok(())
 }
 
-/// The part of `x` along `dim` that begins at `start`.
-fn part(x: &Array, dim: usize, start: usize, size: usize) -> Array {
-    let mut shape = x.shape.clone();
-    shape[dim] = size;
-    Array::from_fn(&shape, |at| {
-        let mut from = at.to_vec();
-        from[dim] += start;
-        x.at(&from)
-    })
-}
-
 /// Each part alone, whose gradient is zero elsewhere. The many parts take several launches.
 #[test]
 fn split_into_parts() {
@@ -168,11 +123,7 @@ fn split_into_parts() {
     ];
     for (shape, dim, sizes) in shapes {
         for i in 0..sizes.len() {
-            let start = sizes[..i].iter().sum();
-            let call = move |t: &[Tensor]| Ok(t[0].split(dim, sizes)?.swap_remove(i));
-            let reference = move |inputs: &[Array]| part(&inputs[0], dim, start, sizes[i]);
-            let name = format!("split {shape:?} {dim} {sizes:?}: part {i}");
-            check(&Case::new(name, [input(shape)], call, reference));
+            check(&split(shape, dim, sizes, i));
         }
     }
 }
@@ -204,27 +155,7 @@ fn concat_along_each_dimension() {
         (1, &[&[2, 0], &[2, 3]]),
         (0, &[&[2, 0], &[1, 0]]),
     ];
-    for (dim, parts) in shapes {
-        let inputs: Vec<_> = parts.iter().map(|shape| input(shape)).collect();
-        let reference = move |i: &[Array]| {
-            let mut shape = i[0].shape.clone();
-            shape[dim] = i.iter().map(|part| part.shape[dim]).sum();
-            Array::from_fn(&shape, |at| {
-                let mut at = at.to_vec();
-                let part = i
-                    .iter()
-                    .find(|part| {
-                        let here = at[dim] < part.shape[dim];
-                        at[dim] -= if here { 0 } else { part.shape[dim] };
-                        here
-                    })
-                    .unwrap();
-                part.at(&at)
-            })
-        };
-        let call = move |t: &[Tensor]| concat(&t.iter().collect::<Vec<_>>(), dim);
-        check(&Case::new(format!("concat {parts:?} {dim}"), inputs, call, reference));
-    }
+    shapes.into_iter().for_each(|(dim, parts)| check(&joined(parts, dim)));
 }
 
 /// A tensor joined with itself gets both gradients.

@@ -1,106 +1,13 @@
 //! `linear`, `linear_backward` and `matmul`.
 
-use taipan::check::{Array, Case, FLOATS, Random, Values, check, input, input_of, round, tensor};
+use taipan::check::cases::linear::{Layer, Weights, matmul};
+use taipan::check::{Array, Case, FLOATS, Random, check, input, round, tensor};
 use taipan::{
     Activation, DType, Device, Result, Tensor, Weight, concat, linear, linear_backward,
     linear_recomputing, linear_residual,
 };
 
 use crate::naive::{self, Layout};
-
-/// A linear layer: its sizes and variants.
-#[derive(Clone, Debug)]
-struct Layer {
-    /// `[…, m, k]`
-    x: Vec<usize>,
-    n: usize,
-    weights: Weights,
-    layout: Layout,
-    bias: bool,
-    activation: Activation,
-}
-
-/// Whether the batch shares a weight.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Weights {
-    Shared,
-    PerEntry,
-}
-
-impl Layer {
-    /// The plain product of `[m, k]` and `[k, n]`.
-    fn plain(m: usize, k: usize, n: usize) -> Layer {
-        Layer {
-            x: vec![m, k],
-            n,
-            weights: Weights::Shared,
-            layout: Layout::Kn,
-            bias: false,
-            activation: Activation::None,
-        }
-    }
-
-    /// The `i`th of all variants that differ in layout, bias and smooth activation. Relu's kink
-    /// would spoil the finite differences of large products.
-    fn variant(self, i: usize) -> Layer {
-        const SMOOTH: [Activation; 6] = [
-            Activation::Gelu,
-            Activation::None,
-            Activation::Silu,
-            Activation::Tanh,
-            Activation::GeluErf,
-            Activation::Sigmoid,
-        ];
-        Layer {
-            layout: if i.is_multiple_of(2) { Layout::Kn } else { Layout::Nk },
-            bias: !(i / 2).is_multiple_of(3),
-            activation: SMOOTH[i % SMOOTH.len()],
-            ..self
-        }
-    }
-
-    /// The shapes of `x`, `w` and perhaps `bias`.
-    fn shapes(&self) -> Vec<Vec<usize>> {
-        let (lead, k) = (&self.x[..self.x.len() - 2], self.x[self.x.len() - 1]);
-        let matrix = match self.layout {
-            Layout::Kn => [k, self.n],
-            Layout::Nk => [self.n, k],
-        };
-        let w = match self.weights {
-            Weights::Shared => matrix.to_vec(),
-            Weights::PerEntry => [lead, &matrix].concat(),
-        };
-        [self.x.clone(), w].into_iter().chain(self.bias.then(|| vec![self.n])).collect()
-    }
-
-    fn weight<'a>(&self, w: &'a Tensor) -> Weight<'a> {
-        match self.layout {
-            Layout::Kn => Weight::kn(w),
-            Layout::Nk => Weight::nk(w),
-        }
-    }
-
-    fn call(&self, inputs: &[Tensor]) -> Result<Tensor> {
-        linear(&inputs[0], self.weight(&inputs[1]), inputs.get(2), self.activation)
-    }
-
-    fn case(self) -> Case {
-        let Layer { x, n, weights, layout, bias, activation } = &self;
-        let bias = if *bias { "bias" } else { "no bias" };
-        let name = format!("linear {x:?} to {n} {weights:?} {layout:?} {bias} {activation:?}");
-        // Weights so large that `pre` is about 1: where activations bend.
-        let sqrt_k = (self.x[self.x.len() - 1].max(1) as f64).sqrt();
-        let most = |i| if i == 1 { 3.0 / sqrt_k } else { 1.0 };
-        let inputs: Vec<_> = (self.shapes().iter().enumerate())
-            .map(|(i, shape)| input_of(shape, Values::Between(-most(i), most(i))))
-            .collect();
-        let (layout, activation) = (*layout, *activation);
-        let reference =
-            move |i: &[Array]| naive::linear(&i[0], &i[1], i.get(2), layout, activation);
-        let terms = 3 * sqrt_k as usize + 8; // as if they were 1; and those of the activation
-        Case::new(name, inputs, move |inputs| self.call(inputs), reference).cancelling(terms)
-    }
-}
 
 /// Every combination of activation, bias, layout and sharing.
 fn variants(x: &[usize], n: usize) -> impl Iterator<Item = Layer> {
@@ -299,25 +206,7 @@ fn matmul_broadcasts_its_batches() {
         (&[2, 3, 0], &[0, 5]),
         (&[2, 0, 4], &[1, 2, 4, 5]),
     ];
-    for (a, b) in shapes {
-        let name = format!("matmul {a:?} {b:?}");
-        let reference = |i: &[Array]| {
-            let ([a, b], [ra, rb]) = ([&i[0], &i[1]], [i[0].shape.len(), i[1].shape.len()]);
-            let lead = naive::broadcast(&a.shape[..ra - 2], &b.shape[..rb - 2]);
-            let (m, k, n) = (a.shape[ra - 2], a.shape[ra - 1], b.shape[rb - 1]);
-            Array::from_fn(&[&lead[..], &[m, n]].concat(), |at| {
-                let (lead, i, j) = (&at[..at.len() - 2], at[at.len() - 2], at[at.len() - 1]);
-                (0..k)
-                    .map(|p| {
-                        let a = a.at_broadcast(&[lead, &[i, p]].concat());
-                        a * b.at_broadcast(&[lead, &[p, j]].concat())
-                    })
-                    .sum()
-            })
-        };
-        let inputs = [input(a), input(b)];
-        check(&Case::new(name, inputs, |t| t[0].matmul(&t[1]), reference).cancelling(4));
-    }
+    shapes.into_iter().for_each(|(a, b)| check(&matmul(a, b)));
 }
 
 /// Few rows and many terms: sums must not be one long chain, in which 1 is lost beside 2²⁴.
@@ -418,21 +307,7 @@ fn with_a_residual() {
         for (layout, bias) in
             [(Layout::Kn, false), (Layout::Kn, true), (Layout::Nk, false), (Layout::Nk, true)]
         {
-            let layer = Layer { layout, bias, ..layer.clone() };
-            let out = [&layer.x[..layer.x.len() - 1], &[layer.n]].concat();
-            let inputs: Vec<_> = layer.shapes().iter().chain([&out]).map(|s| input(s)).collect();
-            let (name, terms) = (format!("residual {layer:?}"), layer.x[layer.x.len() - 1] + 2);
-            let own = layer.clone();
-            let call = move |t: &[Tensor]| {
-                let bias = layer.bias.then(|| &t[2]);
-                linear_residual(&t[0], layer.weight(&t[1]), bias, &t[t.len() - 1])
-            };
-            let reference = move |i: &[Array]| {
-                let bias = own.bias.then(|| &i[2]);
-                let y = naive::linear(&i[0], &i[1], bias, own.layout, Activation::None);
-                naive::binary(&y, &i[i.len() - 1], |y, r| y + r)
-            };
-            check(&Case::new(name, inputs, call, reference).cancelling(terms));
+            check(&Layer { layout, bias, ..layer.clone() }.residual());
         }
     }
 }

@@ -1,15 +1,14 @@
 //! The loss of logits that are a product.
 
+use taipan::check::cases::losses::{linear_cross_entropy_of, some_targets};
 use taipan::check::{
-    Array, Case, FLOATS, Random, array, check, devices, input, round, tensor, tolerance,
+    Array, FLOATS, Random, array, check, devices, input, round, tensor, tolerance,
 };
 use taipan::{
     Activation, DType, Device, Error, Result, Tensor, Weight, cross_entropy, linear,
     linear_cross_entropy,
 };
 
-use crate::cross_entropy::some_targets;
-use crate::naive;
 use crate::naive::Layout;
 
 fn weight(w: &Tensor, layout: Layout) -> Weight<'_> {
@@ -33,27 +32,8 @@ fn loss(
 
 /// `x` of this shape with a weight for `v` classes.
 fn check_case(shape: &[usize], v: usize, targets: &[u32], ignore: Option<u32>) {
-    let k = shape[shape.len() - 1];
     for layout in [Layout::Kn, Layout::Nk] {
-        let w = match layout {
-            Layout::Kn => [k, v],
-            Layout::Nk => [v, k],
-        };
-        let (targets, known) = (targets.to_vec(), targets.to_vec());
-        check(
-            &Case::new(
-                format!("linear_cross_entropy {shape:?} {v} {layout:?} ignoring {ignore:?}"),
-                [input(shape), input(&w)],
-                // The check wants results in the type of the inputs.
-                move |t| loss(&t[0], &t[1], layout, &targets, ignore)?.cast(t[0].dtype()),
-                move |i: &[Array]| {
-                    let x = Array { shape: [&[1], &i[0].shape[..]].concat(), ..i[0].clone() };
-                    let logits = naive::linear(&x, &i[1], None, layout, Activation::None);
-                    naive::cross_entropy(&logits, &known, ignore)
-                },
-            )
-            .cancelling(4 + k),
-        );
+        check(&linear_cross_entropy_of(shape, v, layout, targets, ignore));
     }
 }
 

@@ -9,8 +9,9 @@
 #[path = "../harness/web.rs"]
 mod web;
 
-#[path = "../harness/naive.rs"]
-mod naive;
+/// Naive references.
+#[path = "../harness/mamba3.rs"]
+mod mamba3;
 
 mod attention;
 mod binary;
@@ -28,10 +29,13 @@ mod layer_norm;
 mod layout;
 mod linear;
 mod linear_cross_entropy;
+mod list;
 mod losses;
+mod mamba3_block;
 mod reduce;
 mod rms_norm;
 mod rope;
+mod rotate;
 mod sample;
 mod scan;
 mod select;
@@ -41,3 +45,5 @@ mod ssd;
 mod topk;
 mod unary;
 mod zero_order_hold;
+
+use taipan::check::naive;

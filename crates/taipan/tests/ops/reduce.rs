@@ -1,5 +1,6 @@
 //! Sums, means, maxima and where these are.
 
+use taipan::check::cases::reductions::{REDUCTIONS, SPREADS, logsumexp};
 use taipan::check::{
     Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, round, tensor,
 };
@@ -7,39 +8,9 @@ use taipan::{DType, Device, Result, Tensor};
 
 use crate::naive;
 
-/// A reduction: its name, the method, and the mathematics.
-struct Reduction(&'static str, fn(&Tensor, &[usize]) -> Result<Tensor>, fn(&[f64]) -> f64);
-
-const REDUCTIONS: [Reduction; 4] = [
-    Reduction("sum_dims", Tensor::sum_dims, naive::sum),
-    Reduction("mean_dims", Tensor::mean_dims, naive::mean),
-    Reduction("max_dims", Tensor::max_dims, naive::max),
-    Reduction("min_dims", Tensor::min_dims, naive::min),
-];
-
-/// The same of what has a correction; the mathematics is a function of the variance.
-struct Spread(&'static str, fn(&Tensor, &[usize], usize) -> Result<Tensor>, fn(f64) -> f64);
-
-const SPREADS: [Spread; 2] =
-    [Spread("var", Tensor::var_dims, |var| var), Spread("std", Tensor::std_dims, f64::sqrt)];
-
 /// All subsets of the dimensions of a shape.
 fn subsets(rank: usize) -> impl Iterator<Item = Vec<usize>> {
     (0..1usize << rank).map(move |bits| (0..rank).filter(|d| bits >> d & 1 == 1).collect())
-}
-
-fn case(reduction: &Reduction, shape: &[usize], dims: &[usize]) -> Case {
-    let &Reduction(op, call, math) = reduction;
-    let values = if ["max_dims", "min_dims"].contains(&op) {
-        Values::Distinct
-    } else {
-        Values::Between(-1.0, 1.0)
-    };
-    let (name, own, dims) = (format!("{op} {shape:?} {dims:?}"), dims.to_vec(), dims.to_vec());
-    let reference = move |i: &[Array]| naive::reduce(&i[0], &dims, math);
-    let terms = if op == "sum_dims" { own.iter().map(|&d| shape[d]).product() } else { 1 };
-    let call = move |t: &[Tensor]| call(&t[0], &own);
-    Case::new(name, [input_of(shape, values)], call, reference).cancelling(terms)
 }
 
 /// Shapes, and the dimensions that are reduced: at least two elements each.
@@ -57,7 +28,7 @@ const LINES: [(&[usize], &[usize]); 7] = [
 fn every_subset_of_dimensions() {
     for shape in [&[3, 2, 5, 4][..], &[1, 3, 1, 2], &[1, 1, 1, 1], &[4, 33, 3, 1]] {
         for dims in subsets(4) {
-            REDUCTIONS.iter().for_each(|reduction| check(&case(reduction, shape, &dims)));
+            REDUCTIONS.iter().for_each(|reduction| check(&reduction.case(shape, &dims)));
         }
     }
 }
@@ -67,19 +38,22 @@ fn every_subset_of_dimensions() {
 fn sizes_of_nothing() {
     for shape in [&[0][..], &[0, 3], &[3, 0], &[2, 0, 3], &[0, 0]] {
         for dims in subsets(shape.len()) {
-            REDUCTIONS[..2].iter().for_each(|reduction| check(&case(reduction, shape, &dims)));
+            REDUCTIONS[..2].iter().for_each(|reduction| check(&reduction.case(shape, &dims)));
         }
     }
     for reduction in &REDUCTIONS[2..] {
-        check(&case(reduction, &[0, 3], &[1]));
-        check(&case(reduction, &[3, 0, 2], &[0]));
+        check(&reduction.case(&[0, 3], &[1]));
+        check(&reduction.case(&[3, 0, 2], &[0]));
     }
 }
 
 #[test]
 fn the_order_of_dimensions_does_not_matter() -> Result<()> {
     let x = Tensor::randn(&[2, 3, 4, 5], 1, DType::F64, &Device::Cpu)?;
-    for Reduction(op, call, _) in &REDUCTIONS {
+    type Call = fn(&Tensor, &[usize]) -> Result<Tensor>;
+    let calls: [Call; 4] =
+        [Tensor::sum_dims, Tensor::mean_dims, Tensor::max_dims, Tensor::min_dims];
+    for (op, call) in calls.into_iter().enumerate() {
         assert_eq!(array(&call(&x, &[3, 0, 1])?), array(&call(&x, &[0, 1, 3])?), "{op}");
     }
     Ok(())
@@ -98,7 +72,7 @@ fn many_elements() {
         (&[5, 700, 11], &[0, 2]),
     ];
     for (shape, dims) in shapes {
-        REDUCTIONS.iter().for_each(|reduction| check(&case(reduction, shape, dims)));
+        REDUCTIONS.iter().for_each(|reduction| check(&reduction.case(shape, dims)));
     }
 }
 
@@ -263,24 +237,9 @@ fn dimensions_can_be_kept() -> Result<()> {
 /// A mean over nothing but its own elements, against the formula.
 #[test]
 fn variances() {
-    let var = |x: &[f64], correction: f64| {
-        let mean = naive::mean(x);
-        let squares: Vec<f64> = x.iter().map(|x| (x - mean).powi(2)).collect();
-        naive::sum(&squares) / (x.len() as f64 - correction)
-    };
     for (shape, dims) in LINES {
-        let terms = dims.iter().map(|&d| shape[d]).product::<usize>();
         for correction in [0, 1] {
-            let c = correction as f64;
-            for Spread(name, call, math) in SPREADS {
-                let case = Case::new(
-                    format!("{name} {shape:?} {dims:?} {correction}"),
-                    [input(shape)],
-                    move |t| call(&t[0], dims, correction),
-                    move |i: &[Array]| naive::reduce(&i[0], dims, |x| math(var(x, c))),
-                );
-                check(&case.cancelling(terms));
-            }
+            SPREADS.iter().for_each(|spread| check(&spread.case(shape, dims, correction)));
         }
     }
 }
@@ -288,14 +247,7 @@ fn variances() {
 #[test]
 fn log_of_summed_exponentials() -> Result<()> {
     for (shape, dims) in LINES.into_iter().chain([(&[1][..], &[0][..])]) {
-        let math = |x: &[f64]| naive::sum(&x.iter().map(|x| x.exp()).collect::<Vec<_>>()).ln();
-        let case = Case::new(
-            format!("logsumexp {shape:?} {dims:?}"),
-            [input_of(shape, Values::Between(-2.0, 2.0))],
-            move |t| t[0].logsumexp(dims),
-            move |i: &[Array]| naive::reduce(&i[0], dims, math),
-        );
-        check(&case.cancelling(8));
+        check(&logsumexp(shape, dims));
     }
     const INF: f32 = f32::INFINITY;
     for device in devices() {

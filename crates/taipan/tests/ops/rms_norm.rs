@@ -1,15 +1,10 @@
 //! RMS norm, alone, after the addition of a residual, and with a gate.
 
+use taipan::check::cases::norms::{EPS, Stream, add_rms, gated_rms, rms};
 use taipan::check::{Array, Case, Values, array, check, devices, input_of};
-use taipan::{
-    Activation, DType, Device, GateOrder, Result, Tensor, add_rms_norm, concat, gated_rms_norm,
-    rms_norm,
-};
+use taipan::{DType, Device, GateOrder, Result, Tensor, add_rms_norm, gated_rms_norm, rms_norm};
 
 use crate::naive;
-
-/// Large, so that the gradient of a row of one does not cancel.
-const EPS: f64 = 0.5;
 
 /// Rows of 0 and 1, short and long workgroups, and more rows than a task or a partial sum has.
 const SHAPES: [&[usize]; 14] = [
@@ -29,10 +24,11 @@ const SHAPES: [&[usize]; 14] = [
     &[4200, 3],
 ];
 
-fn inputs(shape: &[usize], sides: usize) -> Vec<taipan::check::Input> {
+/// Two sides, and a weight between them.
+fn inputs(shape: &[usize]) -> Vec<taipan::check::Input> {
     let n = shape[shape.len() - 1];
     let side = input_of(shape, Values::Between(-2.0, 2.0));
-    let mut inputs = vec![side; sides];
+    let mut inputs = vec![side; 2];
     inputs.insert(1, input_of(&[n], Values::Between(-1.5, 1.5)));
     inputs
 }
@@ -40,28 +36,14 @@ fn inputs(shape: &[usize], sides: usize) -> Vec<taipan::check::Input> {
 #[test]
 fn alone() {
     for shape in SHAPES {
-        check(&Case::new(
-            format!("rms_norm {shape:?}"),
-            inputs(shape, 1),
-            |t| rms_norm(&t[0], &t[1], EPS),
-            |i: &[Array]| naive::rms_norm(&i[0], &i[1], EPS),
-        ));
+        check(&rms(shape, 1));
     }
-}
-
-fn ones(shape: &[usize]) -> Array {
-    Array { shape: shape.to_vec(), data: vec![1.0; shape.iter().product()] }
 }
 
 #[test]
 fn without_a_weight() {
     for shape in SHAPES {
-        check(&Case::new(
-            format!("rms_norm {shape:?} without a weight"),
-            [input_of(shape, Values::Between(-2.0, 2.0))],
-            |t| rms_norm(&t[0], None, EPS),
-            |i: &[Array]| naive::rms_norm(&i[0], &ones(&i[0].shape[i[0].shape.len() - 1..]), EPS),
-        ));
+        check(&rms(shape, 0));
     }
 }
 
@@ -79,23 +61,7 @@ const GROUPS: [(&[usize], usize); 6] = [
 #[test]
 fn groups_of_channels() {
     for (shape, dims) in GROUPS {
-        check(&Case::new(
-            format!("rms_norm {shape:?} with {dims} dimensions of weight"),
-            [
-                input_of(shape, Values::Between(-2.0, 2.0)),
-                input_of(&shape[shape.len() - dims..], Values::Between(-1.5, 1.5)),
-            ],
-            |t| rms_norm(&t[0], &t[1], EPS),
-            |i: &[Array]| naive::rms_norm(&i[0], &i[1], EPS),
-        ));
-    }
-}
-
-fn naive_gated(x: &Array, gate: &Array, weight: &Array, order: GateOrder) -> Array {
-    let gated = |x: &Array| naive::binary(x, gate, |x, z| x * naive::phi(Activation::Silu, z));
-    match order {
-        GateOrder::GateFirst => naive::rms_norm(&gated(x), weight, EPS),
-        GateOrder::NormFirst => gated(&naive::rms_norm(x, weight, EPS)),
+        check(&rms(shape, dims));
     }
 }
 
@@ -104,22 +70,8 @@ fn with_a_gate() {
     let shapes = SHAPES.into_iter().map(|shape| (shape, 1)).chain(GROUPS);
     for (shape, dims) in shapes {
         for order in [GateOrder::GateFirst, GateOrder::NormFirst] {
-            let side = input_of(shape, Values::Between(-2.0, 2.0));
-            let weight = input_of(&shape[shape.len() - dims..], Values::Between(-1.5, 1.5));
-            check(&Case::new(
-                format!("gated_rms_norm {shape:?} {order:?} with {dims} dimensions of weight"),
-                [side.clone(), side.clone(), weight],
-                move |t| gated_rms_norm(&t[0], &t[1], Some(&t[2]), EPS, order),
-                move |i: &[Array]| naive_gated(&i[0], &i[1], &i[2], order),
-            ));
-            check(&Case::new(
-                format!("gated_rms_norm {shape:?} {order:?} without a weight"),
-                [side.clone(), side],
-                move |t| gated_rms_norm(&t[0], &t[1], None, EPS, order),
-                move |i: &[Array]| {
-                    naive_gated(&i[0], &i[1], &ones(&shape[shape.len() - 1..]), order)
-                },
-            ));
+            check(&gated_rms(shape, dims, order));
+            check(&gated_rms(shape, 0, order));
         }
     }
 }
@@ -145,51 +97,17 @@ fn errors() -> Result<()> {
     Ok(())
 }
 
-/// The stream in the type of the rest, or in f32.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Stream {
-    Same,
-    Wide,
-}
-
-/// Check both results, concatenated, with a gradient for each.
-fn check_add(shape: &'static [usize], stream: Stream) {
-    check(
-        &Case::new(
-            format!("add_rms_norm {shape:?} {stream:?}"),
-            inputs(shape, 2),
-            move |t| {
-                let dtype = t[0].dtype();
-                let wide = match dtype {
-                    DType::F16 | DType::BF16 if stream == Stream::Wide => DType::F32,
-                    _ => dtype,
-                };
-                let (y, s) = add_rms_norm(&t[0], &t[2].cast(wide)?, &t[1], EPS)?;
-                assert_eq!((y.dtype(), s.dtype()), (dtype, wide));
-                concat(&[&y, &s.cast(dtype)?], 0)
-            },
-            |i: &[Array]| {
-                let s = naive::binary(&i[0], &i[2], |a, b| a + b);
-                let y = naive::rms_norm(&s, &i[1], EPS);
-                let shape = [&[2 * s.shape[0]], &s.shape[1..]].concat();
-                Array { shape, data: [y.data, s.data].concat() }
-            },
-        )
-        .cancelling(2),
-    );
-}
-
 #[test]
 fn behind_a_residual() {
     for shape in SHAPES {
-        check_add(shape, Stream::Same);
+        check(&add_rms(shape, Stream::Same));
     }
 }
 
 #[test]
 fn behind_a_residual_in_f32() {
     for shape in [&[0, 3][..], &[3, 0], &[2, 3, 33], &[3, 513], &[65, 300]] {
-        check_add(shape, Stream::Wide);
+        check(&add_rms(shape, Stream::Wide));
     }
 }
 
@@ -199,7 +117,7 @@ fn one_result_alone() {
     check(
         &Case::new(
             "the sum of add_rms_norm",
-            inputs(&[3, 5], 2),
+            inputs(&[3, 5]),
             |t| {
                 let (y, s) = add_rms_norm(&t[0], &t[2], &t[1], EPS)?;
                 // The weight is used, with a gradient of 0.
@@ -211,7 +129,7 @@ fn one_result_alone() {
     );
     check(&Case::new(
         "the norm of add_rms_norm",
-        inputs(&[3, 5], 2),
+        inputs(&[3, 5]),
         |t| Ok(add_rms_norm(&t[0], &t[2], &t[1], EPS)?.0),
         |i: &[Array]| {
             let s = naive::binary(&i[0], &i[2], |a, b| a + b);

@@ -1,6 +1,7 @@
 //! Rotary position embedding.
 
-use taipan::check::{Array, Case, array, check, devices, input};
+use taipan::check::cases::attention::rotary;
+use taipan::check::{Array, array, check, devices};
 use taipan::{DType, Device, Result, Tensor, rope};
 
 use crate::naive;
@@ -11,14 +12,7 @@ fn any_shape() {
     for shape in
         [[2, 3, 4, 6], [1, 70, 2, 64], [1, 1, 1, 2], [0, 3, 1, 4], [2, 0, 1, 4], [1, 2, 3, 0]]
     {
-        let case = Case::new(
-            format!("rope {shape:?}"),
-            [input(&shape)],
-            |t| rope(&t[0], 10000.0, 5),
-            |i: &[Array]| naive::rope(&i[0], 10000.0, 5),
-        );
-        // Rounded angles, of up to 75 in radians.
-        check(&case.cancelling(32));
+        check(&rotary(shape));
     }
 }
 

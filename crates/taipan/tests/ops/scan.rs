@@ -1,122 +1,13 @@
 //! The selective scan against the naive recurrence.
 
-use taipan::check::{
-    Array, Case, Input, Random, Values, array, check, devices, input, input_of, round, tensor,
-};
-use taipan::{
-    DType, Device, Discretization, Result, Scan, StepSize, Tensor, concat, selective_scan,
-    selective_scan_step,
-};
+use taipan::check::cases::scan::{self as cases, bare, call, full, inputs};
+use taipan::check::{Array, Random, array, check, devices, input, round, tensor};
+use taipan::{DType, Device, Discretization, Result, Scan, StepSize, Tensor, selective_scan_step};
 
 use crate::naive;
 
-/// A tensor in the type of the recurrence: f32 if it is in half precision.
-fn widened(tensor: &Tensor) -> Result<Tensor> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => tensor.cast(DType::F32),
-        _ => Ok(tensor.clone()),
-    }
-}
-
-/// The output and the final state.
-fn call(form: &naive::Scan, t: &[Tensor]) -> Result<(Tensor, Tensor)> {
-    let mut optional = t[5..].iter();
-    let mut next = |given: bool| given.then(|| optional.next().unwrap());
-    let (d, delta_bias, z) = (next(form.d), next(form.delta_bias), next(form.z));
-    let state = next(form.initial_state);
-    let wide = |tensor: Option<&Tensor>| tensor.map(widened).transpose();
-    let (a_log, d, delta_bias, state) =
-        (widened(&t[2])?, wide(d)?, wide(delta_bias)?, wide(state)?);
-    let seq_start = form.seq_start.as_ref().map(|seq_start| {
-        let shape = &t[0].shape()[..2];
-        Tensor::new(seq_start, shape, t[0].device())
-    });
-    let seq_start = seq_start.transpose()?;
-    selective_scan(&Scan {
-        d: d.as_ref(),
-        delta_bias: delta_bias.as_ref(),
-        z,
-        initial_state: state.as_ref(),
-        seq_start: seq_start.as_ref(),
-        discretization: form.discretization,
-        step: form.step,
-        ..Scan::new(&t[0], &t[1], &a_log, &t[3], &t[4])
-    })
-}
-
-/// Output and final state, concatenated.
-fn call_joined(form: &naive::Scan, t: &[Tensor]) -> Result<Tensor> {
-    let (y, final_state) = call(form, t)?;
-    let final_state = final_state.cast(y.dtype())?;
-    concat(&[&y.reshape(&[y.len()])?, &final_state.reshape(&[final_state.len()])?], 0)
-}
-
-fn joined((y, final_state): (Array, Array)) -> Array {
-    let data = [y.data, final_state.data].concat();
-    Array { shape: vec![data.len()], data }
-}
-
-fn inputs([b, l, d, n]: [usize; 4], form: &naive::Scan) -> Vec<Input> {
-    let step = match form.step {
-        StepSize::Softplus => Values::Between(-3.0, 1.0),
-        StepSize::Plain => Values::Between(0.01, 1.0),
-    };
-    let optional = [
-        (form.d, input(&[d])),
-        (form.delta_bias, input_of(&[d], Values::Between(-0.1, 0.5))),
-        (form.z, input_of(&[b, l, d], Values::Between(-2.0, 2.0))),
-        (form.initial_state, input(&[b, d, n])),
-    ];
-    let needed = [
-        input(&[b, l, d]),
-        input_of(&[b, l, d], step),
-        input_of(&[d, n], Values::Between(-2.0, 2.0)),
-        input(&[b, l, n]),
-        input(&[b, l, n]),
-    ];
-    let optional = optional.into_iter().filter(|(given, _)| *given).map(|(_, input)| input);
-    needed.into_iter().chain(optional).collect()
-}
-
 fn check_scan(sizes: [usize; 4], form: naive::Scan) {
-    let name = format!("scan {sizes:?} {form:?}");
-    let inputs = inputs(sizes, &form);
-    let reference = form.clone();
-    check(
-        &Case::new(
-            name,
-            inputs,
-            move |t| call_joined(&form, t),
-            move |i| joined(naive::scan(&reference, i)),
-        )
-        .cancelling(4 * sizes[3]),
-    );
-}
-
-/// With all optional tensors.
-fn full(discretization: Discretization, step: StepSize) -> naive::Scan {
-    naive::Scan {
-        discretization,
-        step,
-        d: true,
-        delta_bias: true,
-        z: true,
-        initial_state: true,
-        seq_start: None,
-    }
-}
-
-/// Without optional tensors.
-fn bare(discretization: Discretization, step: StepSize) -> naive::Scan {
-    naive::Scan {
-        discretization,
-        step,
-        d: false,
-        delta_bias: false,
-        z: false,
-        initial_state: false,
-        seq_start: None,
-    }
+    check(&cases::scan(sizes, form));
 }
 
 const FORMS: [(Discretization, StepSize); 4] = [

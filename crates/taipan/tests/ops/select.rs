@@ -1,6 +1,7 @@
 //! Comparisons, selection by a mask, and triangles.
 
-use taipan::check::{Array, Case, FLOATS, array, check, devices, input};
+use taipan::check::cases::indexing::{masked_fill, tril, where_cond};
+use taipan::check::{Array, FLOATS, array, check, devices};
 use taipan::{DType, Device, Operand, Result, Tensor};
 
 use crate::naive;
@@ -70,12 +71,6 @@ fn large_comparisons() -> Result<()> {
     Ok(())
 }
 
-/// A mask of so many elements.
-fn mask_of(shape: &[usize]) -> Array {
-    let data = (0..shape.iter().product()).map(|i: usize| (i * 7 % 3 % 2) as f64 * 5.0).collect();
-    Array { shape: shape.to_vec(), data }
-}
-
 #[test]
 fn one_of_two() {
     let shapes: [[&[usize]; 3]; 9] = [
@@ -89,35 +84,13 @@ fn one_of_two() {
         [&[], &[2, 1], &[1, 3]],
         [&[2051], &[9, 2051], &[9, 1]],
     ];
-    for [mask, a, b] in shapes {
-        let (name, own) = (format!("where {mask:?} {a:?} {b:?}"), mask_of(mask));
-        let mask = own.clone();
-        let call = move |t: &[Tensor]| {
-            tensor_of(&own, DType::U32, t[0].device())?.where_cond(&t[0], &t[1])
-        };
-        let reference = move |i: &[Array]| {
-            let shape = naive::broadcast(&naive::broadcast(&i[0].shape, &i[1].shape), &mask.shape);
-            Array::from_fn(&shape, |at| {
-                let side = &i[(mask.at_broadcast(at) == 0.0) as usize];
-                side.at_broadcast(at)
-            })
-        };
-        check(&Case::new(name, [input(a), input(b)], call, reference));
-    }
+    shapes.into_iter().for_each(|[mask, a, b]| check(&where_cond(mask, a, b)));
 }
 
 #[test]
 fn masked() {
     for (x, mask) in [(&[3, 4][..], &[3, 4][..]), (&[2, 3, 4], &[3, 1]), (&[5], &[])] {
-        let (name, own) = (format!("masked_fill {x:?} {mask:?}"), mask_of(mask));
-        let mask = own.clone();
-        let call = move |t: &[Tensor]| {
-            t[0].masked_fill(&tensor_of(&own, DType::U32, t[0].device())?, -2.5)
-        };
-        let reference = move |i: &[Array]| {
-            naive::binary(&i[0], &mask, |x, mask| if mask == 0.0 { x } else { -2.5 })
-        };
-        check(&Case::new(name, [input(x)], call, reference));
+        check(&masked_fill(x, mask));
     }
 }
 
@@ -138,14 +111,7 @@ fn a_gradient_reaches_what_was_selected() -> Result<()> {
 fn triangles() {
     for shape in [&[1, 1][..], &[3, 4], &[4, 3], &[2, 3, 3], &[0, 3], &[3, 0]] {
         for diagonal in [0, 1, -1, -9, i64::MAX, i64::MIN] {
-            let reference = move |i: &[Array]| {
-                Array::from_fn(&i[0].shape, |at| {
-                    let (row, column) = (at[at.len() - 2] as i128, at[at.len() - 1] as i128);
-                    if column <= row + diagonal as i128 { i[0].at(at) } else { 0.0 }
-                })
-            };
-            let name = format!("tril {shape:?} {diagonal}");
-            check(&Case::new(name, [input(shape)], move |t| t[0].tril(diagonal), reference));
+            check(&tril(shape, diagonal));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Dimensions added, removed and repeated; padding and stacking.
 
+use taipan::check::cases::layout;
 use taipan::check::{Array, Case, check, input};
 use taipan::{DType, Device, Result, Tensor, stack};
 
@@ -31,21 +32,7 @@ fn repeat() {
         (&[0, 3], &[2, 2]),
         (&[2, 1, 3], &[1, 5, 2]),
     ];
-    for (shape, counts) in cases {
-        let reference = move |i: &[Array]| {
-            let missing = counts.len() - shape.len();
-            let size = |d: usize| if d < missing { 1 } else { shape[d - missing] };
-            let out: Vec<usize> = (0..counts.len()).map(|d| counts[d] * size(d)).collect();
-            Array::from_fn(&out, |at| {
-                let own: Vec<usize> = (missing..at.len()).map(|d| at[d] % size(d)).collect();
-                i[0].at(&own)
-            })
-        };
-        let name = format!("repeat {shape:?} {counts:?}");
-        check(
-            &Case::new(name, [input(shape)], move |t| t[0].repeat(counts), reference).cancelling(6),
-        );
-    }
+    cases.into_iter().for_each(|(shape, counts)| check(&layout::repeat(shape, counts)));
 }
 
 #[test]
@@ -53,23 +40,7 @@ fn pad() {
     for shape in [&[3][..], &[0], &[2, 3], &[2, 3, 4]] {
         for dim in 0..shape.len() {
             for widths in [[0, 0], [1, 0], [0, 2], [3, 1]] {
-                let reference = move |i: &[Array]| {
-                    let mut out = shape.to_vec();
-                    out[dim] += widths[0] + widths[1];
-                    Array::from_fn(&out, |at| {
-                        let mut own = at.to_vec();
-                        match at[dim].checked_sub(widths[0]) {
-                            Some(j) if j < shape[dim] => {
-                                own[dim] = j;
-                                i[0].at(&own)
-                            }
-                            _ => -1.5,
-                        }
-                    })
-                };
-                let name = format!("pad {shape:?} {dim} {widths:?}");
-                let call = move |t: &[Tensor]| t[0].pad(dim, widths, -1.5);
-                check(&Case::new(name, [input(shape)], call, reference));
+                check(&layout::pad(shape, dim, widths));
             }
         }
     }
@@ -78,18 +49,7 @@ fn pad() {
 #[test]
 fn stacked() {
     for (shape, dim) in [(&[3][..], 0), (&[3], 1), (&[2, 3], 1), (&[], 0), (&[0, 2], 2)] {
-        let reference = move |i: &[Array]| {
-            let mut out = shape.to_vec();
-            out.insert(dim, 3);
-            Array::from_fn(&out, |at| {
-                let mut own = at.to_vec();
-                let which = own.remove(dim);
-                i[which].at(&own)
-            })
-        };
-        let name = format!("stack {shape:?} {dim}");
-        let call = move |t: &[Tensor]| stack(&[&t[0], &t[1], &t[2]], dim);
-        check(&Case::new(name, [input(shape), input(shape), input(shape)], call, reference));
+        check(&layout::stacked(shape, dim));
     }
 }
 

@@ -1,9 +1,8 @@
 //! Softmax along each dimension.
 
-use taipan::check::{Array, Case, FLOATS, Values, array, check, input_of, round, tensor};
+use taipan::check::cases::norms::{log_softmax, softmax};
+use taipan::check::{Array, FLOATS, array, check, round, tensor};
 use taipan::{DType, Device, Result, Tensor};
-
-use crate::naive;
 
 #[test]
 fn along_each_dimension() {
@@ -21,14 +20,7 @@ fn along_each_dimension() {
     ];
     for shape in shapes {
         for dim in 0..shape.len() {
-            let inputs = [input_of(shape, Values::Between(-2.0, 2.0))];
-            let reference = move |i: &[Array]| naive::softmax(&i[0], dim);
-            check(&Case::new(
-                format!("softmax {shape:?} {dim}"),
-                inputs,
-                move |t| t[0].softmax(dim),
-                reference,
-            ));
+            check(&softmax(shape, dim));
         }
     }
 }
@@ -37,13 +29,7 @@ fn along_each_dimension() {
 fn logarithm_along_each_dimension() {
     for shape in [&[1][..], &[7], &[0], &[3, 4], &[3, 0], &[2, 3, 5], &[3, 1030]] {
         for dim in 0..shape.len() {
-            let case = Case::new(
-                format!("log_softmax {shape:?} {dim}"),
-                [input_of(shape, Values::Between(-2.0, 2.0))],
-                move |t| t[0].log_softmax(dim),
-                move |i: &[Array]| naive::softmax(&i[0], dim).map(f64::ln),
-            );
-            check(&case.cancelling(8));
+            check(&log_softmax(shape, dim));
         }
     }
 }

@@ -1,84 +1,13 @@
 //! The scan of Mamba-2 against the naive recurrence, and against the selective scan.
 
-use taipan::check::{Array, Case, Input, Values, check, devices, input, input_of};
-use taipan::{DType, Device, Result, Scan, Ssd, StepSize, Tensor, concat, selective_scan, ssd};
+use taipan::check::cases::ssd::{self as cases, full};
+use taipan::check::{check, devices};
+use taipan::{DType, Device, Result, Scan, Ssd, StepSize, Tensor, selective_scan, ssd};
 
 use crate::naive;
 
-/// In the type of the recurrence: f32 if it is in half precision.
-fn widened(tensor: &Tensor) -> Result<Tensor> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => tensor.cast(DType::F32),
-        _ => Ok(tensor.clone()),
-    }
-}
-
-fn call(form: &naive::Ssd, t: &[Tensor]) -> Result<(Tensor, Tensor)> {
-    let wide = t.iter().map(widened).collect::<Result<Vec<_>>>()?;
-    let mut optional = wide[4..].iter();
-    let mut next = |given: bool| given.then(|| optional.next().unwrap());
-    let (scale, d, initial_state) = (next(form.scale), next(form.d), next(form.initial_state));
-    let shape = [t[0].shape()[0], t[0].shape()[1]];
-    let start = form.seq_start.as_ref().map(|start| Tensor::new(start, &shape, t[0].device()));
-    let seq_start = start.transpose()?;
-    ssd(&Ssd {
-        scale,
-        d,
-        initial_state,
-        seq_start: seq_start.as_ref(),
-        ..Ssd::new(&t[0], &wide[1], &t[2], &t[3])
-    })
-}
-
-/// Output and final state, concatenated.
-fn call_joined(form: &naive::Ssd, t: &[Tensor]) -> Result<Tensor> {
-    let (y, state) = call(form, t)?;
-    let state = state.cast(y.dtype())?;
-    concat(&[&y.reshape(&[y.len()])?, &state.reshape(&[state.len()])?], 0)
-}
-
-fn joined((y, state): (Array, Array)) -> Array {
-    let data = [y.data, state.data].concat();
-    Array { shape: vec![data.len()], data }
-}
-
-/// `[b, l, r, h, p, g, n]`; one rank is left out.
-type Sizes = [usize; 7];
-
-fn inputs([b, l, r, h, p, g, n]: Sizes, form: &naive::Ssd) -> Vec<Input> {
-    let rows = |last: [usize; 2]| match r {
-        1 => [&[b, l][..], &last].concat(),
-        _ => [&[b, l, r][..], &last].concat(),
-    };
-    let optional = [
-        (form.scale, input_of(&[b, l, h], Values::Between(0.1, 1.0))),
-        (form.d, input(&[h])),
-        (form.initial_state, input(&[b, h, p, n])),
-    ];
-    let needed = [
-        input(&rows([h, p])),
-        input_of(&[b, l, h], Values::Between(-1.0, -0.01)),
-        input(&rows([g, n])),
-        input(&rows([g, n])),
-    ];
-    let optional = optional.into_iter().filter(|(given, _)| *given).map(|(_, input)| input);
-    needed.into_iter().chain(optional).collect()
-}
-
-fn check_ssd(sizes: Sizes, form: naive::Ssd) {
-    let inputs = inputs(sizes, &form);
-    let reference = form.clone();
-    let case = Case::new(
-        format!("ssd {sizes:?} {form:?}"),
-        inputs,
-        move |t| call_joined(&form, t),
-        move |i| joined(naive::ssd(&reference, i)),
-    );
-    check(&case.cancelling(4 * sizes[6] * sizes[2]));
-}
-
-fn full() -> naive::Ssd {
-    naive::Ssd { scale: true, d: true, initial_state: true, seq_start: None }
+fn check_ssd(sizes: cases::Sizes, form: naive::Ssd) {
+    check(&cases::scan(sizes, form));
 }
 
 #[test]
@@ -86,7 +15,9 @@ fn with_and_without_optional_tensors() {
     for form in [
         full(),
         naive::Ssd::default(),
+        naive::Ssd { own_scale: false, ..full() },
         naive::Ssd { scale: true, ..Default::default() },
+        naive::Ssd { own_scale: true, ..Default::default() },
         naive::Ssd { d: true, ..Default::default() },
         naive::Ssd { initial_state: true, ..Default::default() },
     ] {

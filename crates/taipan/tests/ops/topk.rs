@@ -1,17 +1,12 @@
 //! The largest elements of rows.
 
+use taipan::check::cases::reductions::topk;
 use taipan::check::{
-    Array, Case, FLOATS, Random, Values, array, check, devices, input, input_of, tensor,
+    Array, FLOATS, Random, Values, array, check, devices, input, input_of, tensor,
 };
-use taipan::{DType, Device, Result, Tensor};
+use taipan::{DType, Device, Result};
 
 use crate::naive;
-
-fn case(shape: &[usize], k: usize) -> Case {
-    let reference = move |i: &[Array]| naive::topk(&i[0], k).0;
-    let call = move |t: &[Tensor]| Ok(t[0].topk(k)?.0);
-    Case::new(format!("topk {shape:?} {k}"), [input_of(shape, Values::Distinct)], call, reference)
-}
 
 #[test]
 fn values_and_their_gradient() {
@@ -28,7 +23,7 @@ fn values_and_their_gradient() {
         (&[2, 2050], &[1, 1023, 1024, 1025, 2049, 2050]),
     ];
     for (shape, ks) in shapes {
-        ks.iter().for_each(|&k| check(&case(shape, k)));
+        ks.iter().for_each(|&k| check(&topk(shape, k)));
     }
 }
 

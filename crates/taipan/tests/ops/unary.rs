@@ -1,95 +1,18 @@
 //! Functions of one number.
 
-use taipan::check::{Array, Case, FLOATS, Values, array, check, devices, input_of, tolerance};
-use taipan::{Activation, DType, Device, Result, Tensor};
-
-use crate::naive::phi;
-
-/// A function: its name, the method, the mathematics, and where it is tested.
-struct Function(&'static str, fn(&Tensor) -> Result<Tensor>, fn(f64) -> f64, &'static [Values]);
-
-const WIDE: Values = Values::Between(-5.0, 5.0);
-const NEAR_0: Values = Values::Between(-1e-3, 1e-3);
-const POSITIVE: Values = Values::Between(0.05, 6.0);
-const BOTH_SIDES: Values = Values::Either(0.05, 5.0);
-/// Where derivatives that are computed from a rounded result are not much smaller than it.
-const BENT: Values = Values::Between(-2.0, 2.0);
-const LEFT: Values = Values::Between(-9.0, -5.0);
-const TAILS: Values = Values::Either(5.0, 9.0);
-
-/// The functions whose relative error is small everywhere.
-const FUNCTIONS: [Function; 23] = [
-    Function("neg", Tensor::neg, |x| -x, &[WIDE]),
-    Function("exp", Tensor::exp, f64::exp, &[WIDE, TAILS]),
-    Function("exp_m1", Tensor::expm1, f64::exp_m1, &[WIDE, NEAR_0]),
-    Function("ln", Tensor::log, f64::ln, &[POSITIVE, Values::Between(0.9, 1.1)]),
-    Function("ln_1p", Tensor::log1p, f64::ln_1p, &[POSITIVE, NEAR_0, Values::Between(-0.9, 0.0)]),
-    Function("sqrt", Tensor::sqrt, f64::sqrt, &[POSITIVE]),
-    Function("tanh", Tensor::tanh, f64::tanh, &[BENT, NEAR_0]),
-    Function("sigmoid", Tensor::sigmoid, |x| phi(Activation::Sigmoid, x), &[BENT, LEFT]),
-    Function("relu", Tensor::relu, |x| phi(Activation::Relu, x), &[BOTH_SIDES]),
-    Function(
-        "leaky_relu",
-        |x| x.leaky_relu(0.125),
-        |x| phi(Activation::LeakyRelu(0.125), x),
-        &[BOTH_SIDES],
-    ),
-    Function("softcap", |x| x.softcap(3.0), |x| phi(Activation::Softcap(3.0), x), &[BENT, NEAR_0]),
-    Function(
-        "softplus",
-        Tensor::softplus,
-        |x| x.max(0.0) + (-x.abs()).exp().ln_1p(),
-        &[WIDE, TAILS],
-    ),
-    Function("abs", Tensor::abs, f64::abs, &[BOTH_SIDES]),
-    Function("recip", Tensor::recip, f64::recip, &[BOTH_SIDES]),
-    Function("rsqrt", Tensor::rsqrt, |x| 1.0 / x.sqrt(), &[POSITIVE]),
-    Function("pow 3", |x| x.pow(3.0), |x| x * x * x, &[BOTH_SIDES]),
-    Function("pow 0", |x| x.pow(0.0), |_| 1.0, &[BOTH_SIDES]),
-    Function("pow -2", |x| x.pow(-2.0), |x| 1.0 / (x * x), &[BOTH_SIDES]),
-    Function("pow 2.5", |x| x.pow(2.5), |x| x * x * x.sqrt(), &[POSITIVE]),
-    Function("pow 0.3", |x| x.pow(0.3), |x| x.powf(0.3), &[POSITIVE]),
-    Function("pow 65", |x| x.pow(65.0), |x| x.powf(65.0), &[Values::Either(0.97, 1.03)]),
-    Function("clamp_min", |x| x.clamp_min(0.0), |x| x.max(0.0), &[BOTH_SIDES]),
-    Function(
-        "clamp",
-        |x| x.clamp(-1.0, 2.0),
-        |x| x.clamp(-1.0, 2.0),
-        &[Values::Either(0.1, 0.9), Values::Either(2.1, 5.0)],
-    ),
-];
-
-/// Those where a term of about x cancels for negative numbers, or near a multiple of π.
-const CANCELLING: [Function; 5] = [
-    Function("silu", Tensor::silu, |x| phi(Activation::Silu, x), &[WIDE, NEAR_0, TAILS]),
-    Function("gelu", Tensor::gelu, |x| phi(Activation::Gelu, x), &[WIDE, NEAR_0, TAILS]),
-    Function("gelu_erf", Tensor::gelu_erf, |x| phi(Activation::GeluErf, x), &[WIDE, NEAR_0, TAILS]),
-    Function("sin", Tensor::sin, f64::sin, &[WIDE, NEAR_0]),
-    Function("cos", Tensor::cos, f64::cos, &[WIDE, NEAR_0]),
-];
-
-fn case(function: &Function, shape: &[usize], values: Values) -> Case {
-    let &Function(name, call, math, _) = function;
-    let name = format!("{name} {shape:?} {values:?}");
-    Case::new(
-        name,
-        [input_of(shape, values)],
-        move |t| call(&t[0]),
-        move |i: &[Array]| i[0].map(math),
-    )
-}
+use taipan::check::cases::elementwise::{CANCELLING, FUNCTIONS, affine, scale};
+use taipan::check::{FLOATS, Values, array, check, devices, tolerance};
+use taipan::{DType, Device, Result, Tensor};
 
 #[test]
 fn values_and_derivatives() {
     for shape in [&[][..], &[0], &[1], &[5, 0, 2], &[7, 13], &[2, 3, 5, 7]] {
         for function in &FUNCTIONS {
-            function.3.iter().for_each(|&values| check(&case(function, shape, values)));
+            function.3.iter().for_each(|&values| check(&function.case(shape, values)));
         }
         for function in &CANCELLING {
-            function
-                .3
-                .iter()
-                .for_each(|&values| check(&case(function, shape, values).cancelling(9)));
+            let case = |&values| check(&function.case(shape, values).cancelling(9));
+            function.3.iter().for_each(case);
         }
     }
 }
@@ -134,7 +57,7 @@ fn large_angles() -> Result<()> {
 fn many_elements() {
     for function in [&FUNCTIONS[1], &FUNCTIONS[6]] {
         for len in [1023, 1025, (1 << 14) + 1, (3 << 14) + 1037] {
-            check(&case(function, &[len], BENT));
+            check(&function.case(&[len], Values::Between(-2.0, 2.0)));
         }
     }
 }
@@ -197,14 +120,10 @@ fn parameters_are_finite() -> Result<()> {
 
 /// `factor·x + offset` is rounded once.
 #[test]
-fn affine() {
+fn factor_and_offset() {
     for (factor, offset) in [(2.0, -1.0), (-0.5, 0.25), (0.0, 3.0), (1.0, 0.0)] {
         for shape in [&[][..], &[0], &[3, 4]] {
-            let name = format!("affine {shape:?} {factor} {offset}");
-            let inputs = [input_of(shape, WIDE)];
-            let reference = move |i: &[Array]| i[0].map(|x| x * factor + offset);
-            let call = move |t: &[Tensor]| t[0].affine(factor, offset);
-            check(&Case::new(name, inputs, call, reference).cancelling(6));
+            check(&affine(shape, factor, offset));
         }
     }
 }
@@ -252,10 +171,7 @@ fn scale_rounds_once() -> Result<()> {
 fn scale_by_a_number_of_the_type() {
     for factor in [0.0, 1.0, -2.5] {
         for shape in [&[][..], &[0], &[3, 4]] {
-            let name = format!("scale {shape:?} {factor}");
-            let inputs = [input_of(shape, WIDE)];
-            let reference = move |i: &[Array]| i[0].map(|x| x * factor);
-            check(&Case::new(name, inputs, move |t| t[0].scale(factor), reference));
+            check(&scale(shape, factor));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The matrix product, with a fused prologue or epilogue: one tiled kernel for all layouts, and one
 //! for few rows.
 
-#[cfg(test)]
+#[cfg(all(test, feature = "gpu"))]
 mod tiles;
 mod variant;
 

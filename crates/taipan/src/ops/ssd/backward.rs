@@ -1,8 +1,7 @@
 //! The gradients of the scan on the CPU.
 
 use super::cpu::{
-    Chunk, Decays, Inputs, Workspace, factors_of, mask, product, save_and_scale, scale_rows,
-    split_into,
+    Chunk, Decays, Inputs, Masks, Workspace, mask, product, save_and_scale, scale_rows, split_into,
 };
 use super::{ChunkedScan, OP, Optional, Sizes};
 use crate::cpu::CpuBuffer;
@@ -28,7 +27,8 @@ pub(super) fn cpu(op: &ChunkedScan, CpuIo { inputs, outputs }: CpuIo) -> Result<
         let [dx, da, dk, dq, optional @ ..] = outputs else { unreachable!("four inputs") };
         let mut optional = optional.iter_mut();
         let mut next = |which| op.index(which).and_then(|_| optional.next());
-        let (dscale, dd) = (next(Optional::Scale), next(Optional::D));
+        let (dscale, down) = (next(Optional::Scale), next(Optional::OwnScale));
+        let dd = next(Optional::D);
         let mut dinitial = next(Optional::InitialState);
 
         // The gradient of the states after each chunk; at last that of the initial one.
@@ -46,6 +46,7 @@ pub(super) fn cpu(op: &ChunkedScan, CpuIo { inputs, outputs }: CpuIo) -> Result<
                 dk: dk.as_mut_slice(),
                 dq: dq.as_mut_slice(),
                 dscale: dscale.map(|dscale| dscale.as_mut_slice()),
+                down: down.map(|down| down.as_mut_slice()),
                 dd: dd.map(|dd| dd.as_mut_slice()),
             },
         )
@@ -66,6 +67,8 @@ struct Gradients<'a, T: Float> {
     dk: &'a mut [T],
     dq: &'a mut [T],
     dscale: Option<&'a mut [T::Acc]>,
+    /// That of `own_scale`.
+    down: Option<&'a mut [T::Acc]>,
     dd: Option<&'a mut [T::Acc]>,
 }
 
@@ -103,7 +106,7 @@ impl<T: Float> Backward<'_, T> {
 
     fn gradients(&self, dstates: &[T::Acc], grads: Gradients<T>) -> Result<()> {
         let (inputs, Sizes { h, p, r, g, n, .. }) = (&self.inputs, self.inputs.sizes);
-        let Gradients { dx, da, dk, dq, dscale, dd } = grads;
+        let Gradients { dx, da, dk, dq, dscale, down, dd } = grads;
         if dx.is_empty() {
             if let Some(dd) = dd {
                 dd.fill(T::Acc::ZERO);
@@ -113,6 +116,7 @@ impl<T: Float> Backward<'_, T> {
         let all = 0..inputs.sizes.chunks();
         let mut dd_terms = vec![T::Acc::ZERO; inputs.sizes.b * all.len() * h];
         let mut dscales = dscale.map(|dscale| inputs.split(dscale, h, &all).into_iter());
+        let mut downs = down.map(|down| inputs.split(down, h, &all).into_iter());
         let tasks: Vec<(Chunk, Gradients<T>)> = inputs
             .split(dx, r * h * p, &all)
             .into_iter()
@@ -125,7 +129,8 @@ impl<T: Float> Backward<'_, T> {
             .zip(dd_terms.chunks_mut(h))
             .map(|((((chunk, dx), (_, da)), ((_, dk), (_, dq))), dd)| {
                 let dscale = dscales.as_mut().and_then(Iterator::next).map(|(_, dscale)| dscale);
-                (chunk, Gradients { dx, da, dk, dq, dscale, dd: Some(dd) })
+                let down = downs.as_mut().and_then(Iterator::next).map(|(_, down)| down);
+                (chunk, Gradients { dx, da, dk, dq, dscale, down, dd: Some(dd) })
             })
             .collect();
         try_for_tasks(tasks, inputs.threads(all.len()), |_, (chunk, grads)| {
@@ -222,17 +227,22 @@ impl<T: Float> Backward<'_, T> {
             through.after[i / r] += decays.scale[i / r] * dot(x, tile);
         }
 
-        // What enters the outputs of the chunk: maskedᵀ·dy, with masked = scores ⊙ Λ.
+        // What enters the outputs of the chunk: maskedᵀ·dy, with masked = scores ⊙ Λ; without those
+        // of the same step, if these have a factor of their own.
         workspace.gemm.pack_left(&dy, Layout::RowMajor, [rows, p], &mut sums.panels)?;
         workspace.gemm.pack_right(&x, Layout::Transposed, [p, rows], &mut workspace.right)?;
         workspace.gemm.multiply(&sums.panels, &workspace.right, sums.products, Store::Overwrite);
         decays.fill_lambda(workspace.lambda);
-        mask(workspace.scores, workspace.lambda, &vec![T::Acc::ONE; steps], r, workspace.masked);
-        weigh(
-            sums.products,
-            sums.weights,
-            &Masks { scores: workspace.scores, lambda: workspace.lambda, scale: &decays.scale, r },
-        );
+        let (scores, lambda) = (&*workspace.scores, &*workspace.lambda);
+        let (ones, own) = (vec![T::Acc::ONE; steps], grads.down.is_some());
+        let seen = if own { &zeros(steps) } else { &ones };
+        mask(&Masks { scores, lambda, scale: &ones, own: seen, r }, workspace.masked);
+        if let Some(to) = &mut grads.down {
+            let down = own_products(scores, sums.products, steps);
+            to.iter_mut().skip(head).step_by(h).zip(down).for_each(|(to, x)| *to = x);
+        }
+        let masks = Masks { scores, lambda, scale: &decays.scale, own: &decays.own, r };
+        weigh(sums.products, sums.weights, &masks);
         let product_of = product(rows, p, rows, Layout::Transposed, Layout::RowMajor);
         let masked = Dense { data: &*workspace.masked, stride: rows };
         let gemm = Gemm { product: product_of, left: &masked, right: &dy };
@@ -245,6 +255,15 @@ impl<T: Float> Backward<'_, T> {
         }
         scale_rows(workspace.tile, p, &decays.scale, r);
         add_scaled(workspace.tile, d, sums.dy);
+        if own {
+            // own_t·Σ_i scores[i, j]·dy_i over the rows i of the step of j.
+            for (j, tile) in workspace.tile.chunks_mut(p).enumerate() {
+                for i in j / r * r..j / r * r + r {
+                    let factor = decays.own[j / r] * workspace.scores[i * rows + j];
+                    add_scaled(tile, factor, &sums.dy[i * p..][..p]);
+                }
+            }
+        }
         for (i, tile) in workspace.tile.chunks(p).enumerate() {
             T::narrow(tile, &mut grads.dx[(i * h + head) * p..][..p]);
         }
@@ -279,7 +298,7 @@ impl<T: Float> Backward<'_, T> {
 
 /// Sums over the heads of a group, and temporary values.
 struct Sums<'a, A> {
-    /// `Σ (dy·xᵀ ⊙ Λ)·scale`, `[rows, rows]`
+    /// `Σ dy·xᵀ ⊙ Λ·scale`, `[rows, rows]`
     weights: &'a mut [A],
     /// `[rows, n]`
     dq: &'a mut [A],
@@ -333,24 +352,26 @@ impl<A: Real> Through<A> {
     }
 }
 
-/// The factors of a product of rows.
-struct Masks<'a, A> {
-    scores: &'a [A],
-    lambda: &'a [A],
-    scale: &'a [A],
-    r: usize,
+/// `Σ scores[i, j]·products[i, j]`, both `[rows, rows]`, over the rows `i` and `j` of each step.
+fn own_products<A: Real>(scores: &[A], products: &[A], steps: usize) -> impl Iterator<Item = A> {
+    let rows = products.len().isqrt();
+    let r = rows / steps;
+    (0..steps).map(move |t| {
+        let own = (t * r..(t + 1) * r).map(|i| i * rows + t * r..i * rows + (t + 1) * r);
+        own.fold(A::ZERO, |sum, own| sum + dot(&scores[own.clone()], &products[own]))
+    })
 }
 
 vectorized! {
-    /// With `weight[i, j] = products[i, j]·lambda[i / r, j / r]·scale[j / r]`: adds it to `weights`,
-    /// and sets `products` to `weight ⊙ scores`, which is `Γ`.
+    /// With `weight[i, j] = products[i, j]·factors[j]`, the factors of step `i / r`: adds it to
+    /// `weights`, and sets `products` to `weight ⊙ scores`, which is `Γ`.
     fn weigh<I: Isa, A: Real>(products: &mut [A], weights: &mut [A], masks: &Masks<A>) {
         let (steps, r) = (masks.scale.len(), masks.r);
         let rows = steps * r;
         let mut factors = [A::ZERO; super::CHUNK];
         let factors = &mut factors[..rows];
-        for (t, lambda) in masks.lambda.chunks_exact(steps).enumerate() {
-            factors_of(lambda, masks.scale, r, factors);
+        for t in 0..steps {
+            masks.factors(t, factors);
             for i in t * r..(t + 1) * r {
                 let (scores, row) = (&masks.scores[i * rows..][..rows], i * rows);
                 let (products, weights) =

@@ -30,7 +30,8 @@ pub(super) struct Inputs<'a, T: Float> {
     a: &'a [T::Acc],
     pub(super) k: &'a [T],
     pub(super) q: &'a [T],
-    pub(super) scale: Option<&'a [T::Acc]>,
+    scale: Option<&'a [T::Acc]>,
+    own_scale: Option<&'a [T::Acc]>,
     pub(super) d: Option<&'a [T::Acc]>,
     initial_state: Option<&'a [T::Acc]>,
     seq_start: Option<&'a [u32]>,
@@ -58,6 +59,7 @@ impl<'a, T: Float> Inputs<'a, T> {
             k: inputs[2].as_slice(),
             q: inputs[3].as_slice(),
             scale: optional(Optional::Scale).map(|view| view.as_slice()),
+            own_scale: optional(Optional::OwnScale).map(|view| view.as_slice()),
             d: optional(Optional::D).map(|view| view.as_slice()),
             initial_state: optional(Optional::InitialState).map(|view| view.as_slice()),
             seq_start: optional(Optional::SeqStart).map(|view| view.as_slice()),
@@ -205,7 +207,14 @@ impl<'a, T: Float> Inputs<'a, T> {
                         add_scaled(workspace.tile, d[head], workspace.x);
                     }
                     decays.fill_lambda(workspace.lambda);
-                    mask(workspace.scores, workspace.lambda, &decays.scale, r, workspace.masked);
+                    let masks = Masks {
+                        scores: workspace.scores,
+                        lambda: workspace.lambda,
+                        scale: &decays.scale,
+                        own: &decays.own,
+                        r,
+                    };
+                    mask(&masks, workspace.masked);
                     let product =
                         product(chunk.rows, p, chunk.rows, Layout::RowMajor, Layout::RowMajor);
                     let left = Dense { data: &*workspace.masked, stride: chunk.rows };
@@ -293,6 +302,8 @@ pub(super) struct Decays<A> {
     /// Of the whole chunk.
     pub(super) all: A,
     pub(super) scale: Vec<A>,
+    /// `own_scale`, or else `scale`.
+    pub(super) own: Vec<A>,
 }
 
 impl<A: Real> Decays<A> {
@@ -308,8 +319,10 @@ impl<A: Real> Decays<A> {
         let a: Vec<A> = steps()
             .map(|t| if starts(t) { A::NEG_INFINITY } else { inputs.a[t * h + head] })
             .collect();
-        let scale = inputs.scale;
-        let scale = steps().map(|t| scale.map_or(A::ONE, |scale| scale[t * h + head])).collect();
+        let factors = |given: Option<&[A]>| -> Vec<A> {
+            steps().map(|t| given.map_or(A::ONE, |given| given[t * h + head])).collect()
+        };
+        let (scale, own) = (factors(inputs.scale), factors(inputs.own_scale.or(inputs.scale)));
         let mut sum = A::ZERO;
         let mut before: Vec<A> = a
             .iter()
@@ -328,7 +341,7 @@ impl<A: Real> Decays<A> {
         exp_all(&mut before);
         exp_all(&mut after);
         exp_all(&mut all);
-        Decays { a, before, after, all: all[0], scale }
+        Decays { a, before, after, all: all[0], scale, own }
     }
 
     /// From the inputs of each step to after the chunk.
@@ -389,17 +402,34 @@ pub(super) fn split_into<A: Real, const N: usize>(
     lens.map(|len| rest.split_off_mut(..len).expect("memory of these lengths"))
 }
 
-/// `factors[j] = lambda[j / r]·scale[j / r]`
-#[inline(always)]
-pub(super) fn factors_of<A: Real>(lambda: &[A], scale: &[A], r: usize, factors: &mut [A]) {
-    if r == 1 {
-        for ((factor, lambda), scale) in factors.iter_mut().zip(lambda).zip(scale) {
-            *factor = *lambda * *scale;
+/// The scores of a chunk, and their factors.
+pub(super) struct Masks<'a, A> {
+    /// `q·kᵀ`, `[rows, rows]`
+    pub(super) scores: &'a [A],
+    /// `[steps, steps]`
+    pub(super) lambda: &'a [A],
+    /// By the step of `k`.
+    pub(super) scale: &'a [A],
+    /// In place of `scale`, where `q` and `k` are of the same step.
+    pub(super) own: &'a [A],
+    pub(super) r: usize,
+}
+
+impl<A: Real> Masks<'_, A> {
+    /// `factors[j] = lambda[t, j / r]·scale[j / r]`
+    #[inline(always)]
+    pub(super) fn factors(&self, t: usize, factors: &mut [A]) {
+        let (steps, r) = (self.scale.len(), self.r);
+        let lambda = &self.lambda[t * steps..][..steps];
+        if r == 1 {
+            for ((factor, lambda), scale) in factors.iter_mut().zip(lambda).zip(self.scale) {
+                *factor = *lambda * *scale;
+            }
+        } else {
+            let by_step = factors.chunks_exact_mut(r).zip(lambda).zip(self.scale);
+            by_step.for_each(|((factors, lambda), scale)| factors.fill(*lambda * *scale));
         }
-        return;
-    }
-    for ((factors, lambda), scale) in factors.chunks_exact_mut(r).zip(lambda).zip(scale) {
-        factors.fill(*lambda * *scale);
+        factors[t * r..(t + 1) * r].fill(self.own[t]);
     }
 }
 
@@ -444,21 +474,16 @@ vectorized! {
         }
     }
 
-    /// `masked[i, j] = scores[i, j]·lambda[i / r, j / r]·scale[j / r]`
-    pub(super) fn mask<I: Isa, A: Real>(
-        scores: &[A],
-        lambda: &[A],
-        scale: &[A],
-        r: usize,
-        masked: &mut [A],
-    ) {
-        let (steps, rows) = (scale.len(), scale.len() * r);
+    /// `masked[i, j] = scores[i, j]·factors[j]`, with the factors of step `i / r`.
+    pub(super) fn mask<I: Isa, A: Real>(masks: &Masks<A>, masked: &mut [A]) {
+        let (steps, r) = (masks.scale.len(), masks.r);
+        let rows = steps * r;
         let mut factors = [A::ZERO; super::CHUNK];
         let factors = &mut factors[..rows];
-        for (t, lambda) in lambda.chunks_exact(steps).enumerate() {
-            factors_of(lambda, scale, r, factors);
+        for t in 0..steps {
+            masks.factors(t, factors);
             let range = t * r * rows..(t + 1) * r * rows;
-            let scores = scores[range.clone()].chunks_exact(rows);
+            let scores = masks.scores[range.clone()].chunks_exact(rows);
             for (masked, scores) in masked[range].chunks_exact_mut(rows).zip(scores) {
                 for ((masked, score), factor) in masked.iter_mut().zip(scores).zip(&*factors) {
                     *masked = *score * *factor;

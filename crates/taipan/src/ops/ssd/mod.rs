@@ -29,7 +29,7 @@ const CHUNK: usize = 64;
 /// |---|---|---|
 /// | `x` | `[b, l, h, p]` or `[b, l, r, h, p]` | any float type |
 /// | `k`, `q` | `[b, l, g, n]` or `[b, l, r, g, n]` | the same |
-/// | `a`, `scale` | `[b, l, h]` | f32; f64 if `x` is |
+/// | `a`, `scale`, `own_scale` | `[b, l, h]` | f32; f64 if `x` is |
 /// | `d` | `[h]` | as `a` |
 /// | `initial_state` | `[b, h, p, n]` | as `a` |
 /// | `seq_start` | `[b, l]` | u32 |
@@ -48,6 +48,8 @@ pub struct Ssd<'a> {
     pub q: &'a Tensor,
     /// A factor of what enters the states; `Δ` in Mamba-2. 1 if absent.
     pub scale: Option<&'a Tensor>,
+    /// The same factor where a step sees its own input; `γ` in Mamba-3. `scale` if absent.
+    pub own_scale: Option<&'a Tensor>,
     /// How inputs enter the output directly.
     pub d: Option<&'a Tensor>,
     /// The state before the first step; zeros if absent.
@@ -63,7 +65,17 @@ impl<'a> Ssd<'a> {
 
     /// Without optional tensors.
     pub fn new(x: &'a Tensor, a: &'a Tensor, k: &'a Tensor, q: &'a Tensor) -> Ssd<'a> {
-        Ssd { x, a, k, q, scale: None, d: None, initial_state: None, seq_start: None }
+        Ssd {
+            x,
+            a,
+            k,
+            q,
+            scale: None,
+            own_scale: None,
+            d: None,
+            initial_state: None,
+            seq_start: None,
+        }
     }
 }
 
@@ -75,6 +87,8 @@ impl<'a> Ssd<'a> {
 /// state_t = exp(a_t)·state_{t−1} + scale_t·Σ_r x_t,r ⊗ k_t,r
 /// y_t,r   = state_t·q_t,r + d·x_t,r
 /// ```
+///
+/// where, with `own_scale`, `y_t` sees the state with this factor in place of `scale_t`.
 ///
 /// It is the [`selective_scan`](crate::selective_scan) with one decay for all channels of a head. So
 /// a chunk of steps is a few matrix products, and states may be larger. Every float input gets its
@@ -101,7 +115,7 @@ impl<'a> Ssd<'a> {
 /// ```
 pub fn ssd(scan: &Ssd) -> Result<(Tensor, Tensor)> {
     let Ssd { x, a, k, q, .. } = *scan;
-    let optional = [scan.scale, scan.d, scan.initial_state, scan.seq_start];
+    let optional = [scan.scale, scan.own_scale, scan.d, scan.initial_state, scan.seq_start];
     let given = optional.map(|tensor| tensor.is_some());
     let inputs: Vec<&Tensor> =
         [x, a, k, q].into_iter().chain(optional.into_iter().flatten()).collect();
@@ -114,6 +128,7 @@ pub fn ssd(scan: &Ssd) -> Result<(Tensor, Tensor)> {
 #[derive(Clone, Copy, PartialEq)]
 enum Optional {
     Scale,
+    OwnScale,
     D,
     InitialState,
     SeqStart,
@@ -122,7 +137,7 @@ enum Optional {
 /// The op: which optional inputs it has, indexed by [`Optional`].
 #[derive(Clone, Copy)]
 struct ChunkedScan {
-    given: [bool; 4],
+    given: [bool; 5],
 }
 
 /// The sizes of a scan.
@@ -245,8 +260,9 @@ impl Kernel for ChunkedScan {
         check(1, "a", &[b, l, h], wide)?;
         check(2, "k", &rows, dtype)?;
         check(3, "q", &rows, dtype)?;
-        let optional: [(Optional, &'static str, &[usize], DType); 4] = [
+        let optional: [(Optional, &'static str, &[usize], DType); 5] = [
             (Optional::Scale, "scale", &[b, l, h], wide),
+            (Optional::OwnScale, "own_scale", &[b, l, h], wide),
             (Optional::D, "d", &[h], wide),
             (Optional::InitialState, "initial_state", &[b, h, p, n], wide),
             (Optional::SeqStart, "seq_start", &[b, l], DType::U32),

@@ -3,7 +3,7 @@
 //
 // An operand has a stride for every index, so that rows of a head or a group are read in place.
 // FACTOR: elements of the left one are multiplied by a factor of a step and a head, those of their
-// row, of their depth, or of their row and the head of their depth; or sums by that of their column.
+// row, of their depth, or of their row and the head of their depth.
 // FINISH: other is added to a sum; also d·x; or other is multiplied by it.
 @group(0) @binding(0) var<storage, read> left: array<Left>;
 @group(0) @binding(1) var<storage, read> right: array<Right>;
@@ -16,7 +16,6 @@
 const BY_ROW = 1u;
 const BY_DEPTH = 2u;
 const BY_ROW_AND_HEAD = 3u;
-const BY_COLUMN = 4u;
 
 const ADD = 1u;
 const ADD_SKIP = 2u;
@@ -83,9 +82,6 @@ fn put(e: Entry, row: u32, column: u32, sum: f32) {
     }
     if FINISH == MULTIPLY {
         value *= other[at];
-    }
-    if FACTOR == BY_COLUMN {
-        value *= factor_at(e, column, e.unit);
     }
     out[at] = Out(value);
 }

@@ -36,17 +36,21 @@ impl<T: Float> Inputs<'_, T> {
             wide
         });
         let mut wide = [T::Acc::ZERO];
-        let mut inputs = vec![T::Acc::ZERO; r];
+        let (own, unseen) = (decays.own[0], decays.scale[0] - decays.own[0]);
+        let [mut inputs, mut rest] = [(); 2].map(|()| vec![T::Acc::ZERO; r]);
         for (c, state) in state.chunks_mut(n).enumerate() {
-            for (rank, input) in inputs.iter_mut().enumerate() {
+            for (rank, (input, rest)) in inputs.iter_mut().zip(&mut rest).enumerate() {
                 let at = rank * x.stride + c;
-                *input = widened(&x.data[at..at + 1], &mut wide)[0];
-                out[rank * p + c] = d * *input;
-                *input *= decays.scale[0];
+                let x = widened(&x.data[at..at + 1], &mut wide)[0];
+                out[rank * p + c] = d * x;
+                (*input, *rest) = (own * x, unseen * x);
             }
             advance(state, decays.all, &inputs, &k);
             for (rank, q) in q.chunks(n).enumerate() {
                 out[rank * p + c] += dot(state, q);
+            }
+            if unseen != T::Acc::ZERO {
+                advance(state, T::Acc::ONE, &rest, &k);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Gradients of the scan on a GPU.
 
-use super::{Context, Depth, Direction, Factor, Finish, Operand, Product, Save, ScanParams};
+use super::{Context, Depth, Direction, Factor, Finish, Operand, Pass, Product, ScanParams};
 use crate::DType;
 use crate::error::Result;
 use crate::gpu::{
@@ -19,7 +19,8 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     let [dx, da, dk, dq, optional @ ..] = io.outputs else { unreachable!("four inputs") };
     let mut optional = optional.iter();
     let mut next = |which| op.index(which).and_then(|_| optional.next());
-    let (dscale, dd) = (next(Optional::Scale), next(Optional::D));
+    let (dscale, down) = (next(Optional::Scale), next(Optional::OwnScale));
+    let dd = next(Optional::D);
     let dinitial = next(Optional::InitialState);
     let Sizes { b, l, r, h, p, n, g, .. } = scan.sizes;
     let (chunks, rows, gpu) = (scan.sizes.chunks(), scan.chunk_rows(), scan.gpu);
@@ -31,8 +32,8 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     let no_dinitial = scan.scratch(b * h * p * n)?;
     let to = dinitial.map_or(&no_dinitial, |dinitial| dinitial.data);
     scan.carry(Direction::Reverse, (&decays, Some(dfinal.all())), &dstates, to)?;
-    let (masked, lambda, scores) = scan.masks(Save::MaskedAndLambda)?;
-    let lambda = lambda.expect("asked for");
+    let (masked, factors, scores) = scan.masks(Pass::Backward)?;
+    let factors = factors.expect("of a backward pass");
 
     // From inputs to the state after the chunk, and to its outputs.
     let to_after = scan.times_states((scan.group_rows(scan.k), &dstates), &decays.after)?;
@@ -49,8 +50,16 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
         },
         scan.rows_of(dinput.all(), DType::F32),
     )?;
-    scan.input_gradient(dy, &dinput, dx)?;
     let x = (scan.x.all(), scan.elem);
+    let dinput_own = match down {
+        None => None,
+        Some(down) => {
+            let dinput_own = scan.own_step(dy, &scores)?;
+            scan.dots(x, (dinput_own.all(), DType::F32), [steps, r, h, p], down.data)?;
+            Some(dinput_own)
+        }
+    };
+    scan.input_gradient(dy, (&dinput, dinput_own.as_ref()), dx)?;
     if let Some(dscale) = dscale {
         scan.dots(x, (dinput.all(), DType::F32), [steps, r, h, p], dscale.data)?;
     }
@@ -75,8 +84,8 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
             right: (scan.rows(scan.x), Depth::Columns),
             sizes: [None, None, Some(p)],
             over_heads: false,
-            factor: scan.scale_by(Factor::Column),
-            finish: (Finish::Multiply, lambda.all()),
+            factor: (Factor::None, scan.a),
+            finish: (Finish::Multiply, factors.all()),
         },
         scan.matrices(&weights, h),
     )?;
@@ -117,22 +126,46 @@ pub(in crate::ops::ssd) fn backward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
 }
 
 impl Context<'_> {
-    /// `dx`, from the gradient of what enters the states.
-    fn input_gradient(&self, dy: &GpuView, dinput: &GpuBuffer, dx: &GpuView) -> Result<()> {
+    /// `dx`, from the gradient of what enters the states, and of what a step sees of itself.
+    fn input_gradient(
+        &self,
+        dy: &GpuView,
+        (dinput, dinput_own): (&GpuBuffer, Option<&GpuBuffer>),
+        dx: &GpuView,
+    ) -> Result<()> {
         let len = dx.spec.len();
+        let given = [self.scale, self.own_scale, self.d];
+        let [scale, own_scale, d] = given.map(|given| given.unwrap_or(self.a));
         self.gpu.launch(Launch {
             name: OP,
-            program: dx_program(self.elem, self.scale.is_some(), self.d.is_some()),
+            program: dx_program(self.elem, given.map(|given| given.is_some())),
             params: self.params(len)?,
             inputs: &[
                 dinput.all(),
                 dy.all(),
-                self.scale.unwrap_or(self.a),
-                self.d.unwrap_or(self.a),
+                scale,
+                d,
+                own_scale,
+                dinput_own.map_or(self.a, GpuBuffer::all),
             ],
             outputs: &[dx.all()],
             grid: Grid::elements(len),
         })
+    }
+
+    /// The gradient of what a step sees of its own inputs, without its factor: see own_step.wgsl.
+    fn own_step(&self, dy: &GpuView, scores: &GpuBuffer) -> Result<GpuBuffer> {
+        let len = dy.spec.len();
+        let dinput_own = self.scratch(len)?;
+        self.gpu.launch(Launch {
+            name: OP,
+            program: own_step_program(self.elem),
+            params: self.params(len)?,
+            inputs: &[dy.all(), scores.all()],
+            outputs: &[dinput_own.all()],
+            grid: Grid { work: (len * self.sizes.r) as u64, ..Grid::elements(len) },
+        })?;
+        Ok(dinput_own)
     }
 
     /// `dq` or `dk`: from each head through its states, and through the products of rows.
@@ -201,12 +234,15 @@ pub(super) fn dots_program(u: DType, v: DType, width: u32) -> Program {
     )
 }
 
-pub(super) fn dx_program(elem: DType, scale: bool, skip: bool) -> Program {
-    Program::new::<ScanParams>(
-        &[wgsl!("../dx.wgsl"), ELEMENTS],
-        &[("Elem", elem)],
-        &[("SCALE", scale as u32), ("SKIP", skip as u32)],
-    )
+pub(super) fn dx_program(elem: DType, [scale, own_scale, skip]: [bool; 3]) -> Program {
+    let consts = [("SCALE", scale as u32), ("OWN_SCALE", own_scale as u32), ("SKIP", skip as u32)];
+    let source = [wgsl!("../dx.wgsl"), ELEMENTS];
+    Program::new::<ScanParams>(&source, &[("Elem", elem)], &consts)
+}
+
+pub(super) fn own_step_program(elem: DType) -> Program {
+    let source = [wgsl!("../own_step.wgsl"), ELEMENTS];
+    Program::new::<ScanParams>(&source, &[("Elem", elem)], &[])
 }
 
 pub(super) fn decay_grad_program(scale: bool) -> Program {

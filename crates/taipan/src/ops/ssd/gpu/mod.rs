@@ -30,6 +30,7 @@ struct Context<'a> {
     k: &'a GpuView<'a>,
     q: &'a GpuView<'a>,
     scale: Option<Binding<'a>>,
+    own_scale: Option<Binding<'a>>,
     d: Option<Binding<'a>>,
     initial_state: Option<Binding<'a>>,
     seq_start: Option<Binding<'a>>,
@@ -57,7 +58,7 @@ pub(super) fn forward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
     let decays = scan.decays()?;
     scan.local_states((scan.rows(scan.x), scan.group_rows(scan.k)), &decays.entering, states)?;
     scan.carry(Direction::Forward, (&decays, scan.initial_state), states, final_state.data)?;
-    let (masked, _, _) = scan.masks(Save::Masked)?;
+    let (masked, _, _) = scan.masks(Pass::Forward)?;
     let seen = scan.times_states((scan.group_rows(scan.q), states), &decays.before)?;
     let Sizes { p, .. } = scan.sizes;
     let finish = if scan.d.is_some() { Finish::AddSkip } else { Finish::Add };
@@ -68,7 +69,7 @@ pub(super) fn forward(op: &ChunkedScan, io: GpuIo) -> Result<()> {
             right: (scan.rows(scan.x), Depth::Rows),
             sizes: [None, Some(p), None],
             over_heads: false,
-            factor: scan.scale_by(Factor::Depth),
+            factor: (Factor::None, scan.a),
             finish: (finish, seen.all()),
         },
         scan.rows(y),
@@ -82,11 +83,11 @@ enum Direction {
     Reverse,
 }
 
-/// Which matrices are stored.
+/// What the matrices of rows are for: see masks.wgsl.
 #[derive(Clone, Copy, PartialEq)]
-enum Save {
-    Masked,
-    MaskedAndLambda,
+enum Pass {
+    Forward,
+    Backward,
 }
 
 impl<'a> Context<'a> {
@@ -102,6 +103,7 @@ impl<'a> Context<'a> {
             k: &inputs[2],
             q: &inputs[3],
             scale: optional(Optional::Scale),
+            own_scale: optional(Optional::OwnScale),
             d: optional(Optional::D),
             initial_state: optional(Optional::InitialState),
             seq_start: optional(Optional::SeqStart),
@@ -173,11 +175,6 @@ impl<'a> Context<'a> {
         let (chunk, sequence) = (units * unit, chunks * units * unit);
         let data = buffer.all();
         Operand { data, dtype: DType::F32, sequence, chunk, share: 1, unit, row, column: 1 }
-    }
-
-    /// A product with `scale`, if there is one.
-    fn scale_by(&self, factor: Factor) -> (Factor, Binding<'a>) {
-        self.scale.map_or((Factor::None, self.a), |scale| (factor, scale))
     }
 
     fn params(&self, len: usize) -> Result<ScanParams> {
@@ -260,8 +257,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// `scores ⊙ Λ` of each head, Λ itself, and the scores `q·kᵀ` of each group.
-    fn masks(&self, save: Save) -> Result<(GpuBuffer, Option<GpuBuffer>, GpuBuffer)> {
+    /// The masked scores of each head; for backward, their factors; the scores `q·kᵀ` of each group.
+    fn masks(&self, pass: Pass) -> Result<(GpuBuffer, Option<GpuBuffer>, GpuBuffer)> {
         let Sizes { b, h, g, n, .. } = self.sizes;
         let (rows, chunks) = (self.chunk_rows(), self.sizes.chunks());
         let scores = self.scratch(b * chunks * g * rows * rows)?;
@@ -280,17 +277,19 @@ impl<'a> Context<'a> {
         )?;
         let len = b * chunks * h * rows;
         let masked = self.scratch(len * rows)?;
-        let with_lambda = save == Save::MaskedAndLambda;
-        let lambda = self.scratch(if with_lambda { len * rows } else { 0 })?;
+        let is_backward = pass == Pass::Backward;
+        let factors = self.scratch(if is_backward { len * rows } else { 0 })?;
+        let given = [self.scale, self.own_scale, self.seq_start];
+        let [scale, own_scale, seq_start] = given.map(|given| given.unwrap_or(self.a));
         self.gpu.launch(Launch {
             name: OP,
-            program: masks_program(with_lambda, self.seq_start.is_some()),
+            program: masks_program(pass, given.map(|given| given.is_some())),
             params: self.params(len)?,
-            inputs: &[self.a, self.seq_start.unwrap_or(self.a), scores.all()],
-            outputs: &[masked.all(), lambda.all()],
+            inputs: &[self.a, seq_start, scores.all(), scale, own_scale],
+            outputs: &[masked.all(), factors.all()],
             grid: Grid { work: (20 * len * rows) as u64, ..Grid::elements(len) },
         })?;
-        Ok((masked, with_lambda.then_some(lambda), scores))
+        Ok((masked, is_backward.then_some(factors), scores))
     }
 
     /// `factor_t·state·q_t` of each head, `[b, rows, h, p]` in f32.
@@ -325,12 +324,15 @@ fn decays_program(scale: bool, seq_start: bool) -> Program {
     )
 }
 
-fn masks_program(lambda: bool, seq_start: bool) -> Program {
-    Program::new::<ScanParams>(
-        &[MATH, wgsl!("../masks.wgsl"), ELEMENTS],
-        &[],
-        &[("LAMBDA", lambda as u32), ("SEQ_START", seq_start as u32)],
-    )
+fn masks_program(pass: Pass, [scale, own_scale, seq_start]: [bool; 3]) -> Program {
+    let is_backward = pass == Pass::Backward;
+    let consts = [
+        ("BACKWARD", is_backward as u32),
+        ("SCALE", scale as u32),
+        ("OWN_SCALE", own_scale as u32),
+        ("SEQ_START", seq_start as u32),
+    ];
+    Program::new::<ScanParams>(&[MATH, wgsl!("../masks.wgsl"), ELEMENTS], &[], &consts)
 }
 
 fn carry_program(direction: Direction, initial: bool) -> Program {
@@ -345,7 +347,7 @@ fn carry_program(direction: Direction, initial: bool) -> Program {
 /// Every program of the op.
 #[cfg(test)]
 pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
-    use self::backward::{decay_grad_program, dots_program, dx_program};
+    use self::backward::{decay_grad_program, dots_program, dx_program, own_step_program};
     use self::product::Variant;
 
     let wide = DType::F32;
@@ -355,10 +357,15 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
         all.push(decay_grad_program(flag));
         all.extend([Direction::Forward, Direction::Reverse].map(|d| carry_program(d, flag)));
         for other in both {
-            all.extend([decays_program(flag, other), masks_program(flag, other)]);
-            all.push(dx_program(elem, flag, other));
+            all.push(decays_program(flag, other));
+            for third in both {
+                let given = [flag, other, third];
+                all.extend([Pass::Forward, Pass::Backward].map(|pass| masks_program(pass, given)));
+                all.push(dx_program(elem, given));
+            }
         }
     }
+    all.push(own_step_program(elem));
     for width in crate::gpu::WIDTHS {
         all.extend(
             [(elem, elem), (elem, wide), (wide, wide)].map(|(u, v)| dots_program(u, v, width)),
@@ -374,13 +381,7 @@ pub(in crate::ops) fn programs(elem: DType) -> Vec<Program> {
     product(wide, elem, wide, [true, false, true], Factor::None, Finish::Add);
     product(elem, wide, wide, [true, false, false], Factor::RowAndHead, Finish::Store);
     product(wide, elem, elem, [true, false, true], Factor::None, Finish::Add);
-    for factor in [Factor::None, Factor::Depth] {
-        for finish in [Finish::Add, Finish::AddSkip] {
-            product(wide, elem, elem, [true, false, true], factor, finish);
-        }
-    }
-    for factor in [Factor::None, Factor::Column] {
-        product(elem, elem, wide, [true, true, false], factor, Finish::Multiply);
-    }
+    product(wide, elem, elem, [true, false, true], Factor::None, Finish::AddSkip);
+    product(elem, elem, wide, [true, true, false], Factor::None, Finish::Multiply);
     all
 }

@@ -46,8 +46,6 @@ pub(super) enum Factor {
     Depth = 2,
     /// The row, and the head of the depth, which runs over the heads of a group.
     RowAndHead = 3,
-    /// Of the sums.
-    Column = 4,
 }
 
 /// What becomes of a sum, with a tensor of the shape of the result.

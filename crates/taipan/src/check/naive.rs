@@ -1,14 +1,14 @@
-//! Operations as the mathematics says them: plain loops in f64. `#[path]` it into a test binary.
+//! Operations as the mathematics says them: plain loops in f64, which every op is compared with.
 
-#![allow(dead_code)] // Each test binary uses a part.
-
-use taipan::check::{Array, indices};
-use taipan::{Activation, Device, Discretization, Sampling, StepSize, Tensor};
+use super::array::{Array, indices};
+use crate::{Activation, Discretization, Sampling, StepSize};
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Layout {
+    /// `[k, n]`
     Kn,
+    /// `[n, k]`
     Nk,
 }
 
@@ -27,13 +27,6 @@ pub fn phi(activation: Activation, x: f64) -> f64 {
         Activation::Tanh => x.tanh(),
         Activation::LeakyRelu(slope) => x.max(slope * x),
         Activation::Softcap(cap) => cap * (x / cap).tanh(),
-        // In f64, whose gradient is compared with finite differences: other types and devices with
-        // it.
-        other => {
-            let x = Tensor::new(&[x], &[1, 1], &Device::Cpu).unwrap();
-            let one = Tensor::new(&[1.0], &[1, 1], &Device::Cpu).unwrap();
-            taipan::linear(&x, &one, None, other).unwrap().item().unwrap()
-        }
     }
 }
 
@@ -141,33 +134,34 @@ pub fn moved(x: &Array, index: &[usize], dim: usize, at: usize) -> f64 {
 
 /// `exp(x) / Σ exp(x)` along a dimension.
 pub fn softmax(x: &Array, dim: usize) -> Array {
+    let exps = x.map(f64::exp);
+    let sums = reduce(&exps, &[dim], sum);
     Array::from_fn(&x.shape, |index| {
-        let mut other = index.to_vec();
-        let exps: Vec<f64> = (0..x.shape[dim])
-            .map(|i| {
-                other[dim] = i;
-                x.at(&other).exp()
-            })
-            .collect();
-        x.at(index).exp() / sum(&exps)
+        exps.at(index) / sums.at(&[&index[..dim], &index[dim + 1..]].concat())
     })
 }
 
 /// Which optional tensors a selective scan has, and how it discretises.
 #[derive(Clone, Debug)]
 pub struct Scan {
+    /// How the step size becomes a factor of B.
     pub discretization: Discretization,
+    /// What `delta` is.
     pub step: StepSize,
+    /// The skip, `[d]`.
     pub d: bool,
+    /// `[d]`
     pub delta_bias: bool,
+    /// The gate, `[b, l, d]`.
     pub z: bool,
+    /// `[b, d, n]`
     pub initial_state: bool,
     /// `[b, l]`
     pub seq_start: Option<Vec<u32>>,
 }
 
 /// The output `[b, l, d]` and the final state `[b, d, n]`, from the inputs in the order of
-/// `taipan::Scan`, by the recurrence.
+/// [`crate::Scan`], by the recurrence.
 pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
     let mut optional = inputs[5..].iter();
     let mut next = |given: bool| given.then(|| optional.next().unwrap());
@@ -213,19 +207,25 @@ pub fn scan(scan: &Scan, inputs: &[Array]) -> (Array, Array) {
 /// Which optional tensors an SSD scan has.
 #[derive(Clone, Debug, Default)]
 pub struct Ssd {
+    /// `[b, l, h]`
     pub scale: bool,
+    /// The factor of a step's own input, `[b, l, h]`.
+    pub own_scale: bool,
+    /// The skip, `[h]`.
     pub d: bool,
+    /// `[b, h, p, n]`
     pub initial_state: bool,
     /// `[b, l]`
     pub seq_start: Option<Vec<u32>>,
 }
 
 /// The output, of the shape of `x`, and the final state `[b, h, p, n]`, from the inputs in the order
-/// of `taipan::Ssd`, by the recurrence.
+/// of [`crate::Ssd`], by the recurrence.
 pub fn ssd(form: &Ssd, inputs: &[Array]) -> (Array, Array) {
     let mut optional = inputs[4..].iter();
     let mut next = |given: bool| given.then(|| optional.next().unwrap());
-    let [scale, d, initial_state] = [next(form.scale), next(form.d), next(form.initial_state)];
+    let [scale, own_scale, d, initial_state] =
+        [form.scale, form.own_scale, form.d, form.initial_state].map(&mut next);
     let [x, a, k, q] = [0, 1, 2, 3].map(|i| &inputs[i]);
     let (batch, len) = (x.shape[0], x.shape[1]);
     let ranks = if x.shape.len() == 5 { x.shape[2] } else { 1 };
@@ -240,6 +240,7 @@ pub fn ssd(form: &Ssd, inputs: &[Array]) -> (Array, Array) {
             let group = j / (heads / groups);
             let decay = if starts { 0.0 } else { a.at(&[i, t, j]).exp() };
             let scale = scale.map_or(1.0, |scale| scale.at(&[i, t, j]));
+            let own = own_scale.map_or(scale, |own_scale| own_scale.at(&[i, t, j]));
             for c in 0..channels {
                 let h = &mut state.data[((i * heads + j) * channels + c) * states..][..states];
                 let row = |rank: usize| (i * len + t) * ranks + rank;
@@ -247,12 +248,13 @@ pub fn ssd(form: &Ssd, inputs: &[Array]) -> (Array, Array) {
                 let of = |from: &Array, rank: usize, s: usize| {
                     from.data[(row(rank) * groups + group) * states + s]
                 };
-                for (s, h) in h.iter_mut().enumerate() {
-                    let entering: f64 = (0..ranks).map(|rank| input(rank) * of(k, rank, s)).sum();
-                    *h = decay * *h + scale * entering;
-                }
+                let entering =
+                    |s: usize| -> f64 { (0..ranks).map(|rank| input(rank) * of(k, rank, s)).sum() };
+                h.iter_mut().for_each(|h| *h *= decay);
+                let seen: Vec<f64> = (0..states).map(|s| h[s] + own * entering(s)).collect();
+                (0..states).for_each(|s| h[s] += scale * entering(s));
                 for rank in 0..ranks {
-                    let seen: f64 = h.iter().enumerate().map(|(s, h)| of(q, rank, s) * h).sum();
+                    let seen: f64 = (0..states).map(|s| of(q, rank, s) * seen[s]).sum();
                     y.data[(row(rank) * heads + j) * channels + c] =
                         seen + d.map_or(0.0, |d| d.at(&[j]) * input(rank));
                 }
@@ -280,8 +282,11 @@ pub fn rope(x: &Array, base: f64, position: usize) -> Array {
 /// What [`attention`] has besides `q`, `k` and `v`.
 #[derive(Clone, Debug, Default)]
 pub struct Attention {
+    /// Of the products; `1/√d` if none.
     pub scale: Option<f64>,
+    /// Of the first query among the keys; if none, the last query is at the last key.
     pub position: Option<usize>,
+    /// `[b, s]`
     pub seq_start: Option<Vec<u32>>,
 }
 
@@ -291,7 +296,8 @@ pub fn attention(form: &Attention, inputs: &[Array]) -> Array {
     let (l, d, s) = (q.shape[1], q.shape[3], k.shape[1]);
     let scale = form.scale.unwrap_or(1.0 / (d as f64).sqrt());
     let position = form.position.unwrap_or(s - l);
-    Array::from_fn(&q.shape, |i| {
+    let mut o = Vec::with_capacity(q.data.len());
+    for i in indices(&q.shape[..3]) {
         let (here, head) = (position + i[1], i[2] / (q.shape[2] / k.shape[2]));
         let starts = |j: usize| form.seq_start.as_ref().is_some_and(|x| x[i[0] * s + j] != 0);
         let first = (0..=here).rev().find(|j| starts(*j)).unwrap_or(0);
@@ -302,10 +308,13 @@ pub fn attention(form: &Attention, inputs: &[Array]) -> Array {
                 (scale * products.sum::<f64>()).exp()
             })
             .collect();
-        let values = (first..=here).map(|j| v.at(&[i[0], j, head, i[3]]));
-        let sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
-        sum / weights.iter().sum::<f64>()
-    })
+        for c in 0..d {
+            let values = (first..=here).map(|j| v.at(&[i[0], j, head, c]));
+            let sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
+            o.push(sum / weights.iter().sum::<f64>());
+        }
+    }
+    Array { shape: q.shape.clone(), data: o }
 }
 
 /// The `k` largest elements along the last dimension and their indices: the largest first, equal
@@ -348,6 +357,12 @@ pub fn threefry([k0, k1]: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     x
 }
 
+/// Whether dropout keeps element `i`: if word `i % 2` of counter `i / 2` is not below `p·2³²`.
+pub fn is_kept(i: usize, p: f64, seed: u64) -> bool {
+    let bits = threefry([seed as u32, (seed >> 32) as u32], [i as u32 / 2, 0])[i % 2];
+    bits as f64 >= p * 2f64.powi(32)
+}
+
 /// A token for each row of logits, by Gumbel's trick.
 pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
     let n = *logits.shape.last().unwrap();
@@ -358,12 +373,18 @@ pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
     let rows = values.data.chunks(k).zip(tokens.data.chunks(k)).enumerate();
     rows.map(|(row, (values, tokens))| {
         let most = values.iter().fold(f64::NEG_INFINITY, |most, x| most.max(*x));
-        let weight = |x: f64| ((x - most) / sampling.temperature).exp();
-        let total: f64 = values.iter().map(|x| weight(*x)).sum();
-        let may_be_drawn = |x: f64| {
-            let likelier: f64 = values.iter().filter(|y| **y > x).map(|y| weight(*y)).sum();
-            weight(x) >= sampling.min_p
-                && (sampling.top_p == 1.0 || likelier < sampling.top_p * total)
+        let weights: Vec<f64> =
+            values.iter().map(|x| ((x - most) / sampling.temperature).exp()).collect();
+        // The sum of those above each: the largest come first, equal ones have the same.
+        let (mut sum, mut likelier) = (0.0, Vec::with_capacity(k));
+        for i in 0..k {
+            let equal = i > 0 && values[i] == values[i - 1];
+            likelier.push(if equal { likelier[i - 1] } else { sum });
+            sum += weights[i];
+        }
+        let may_be_drawn = |i: usize| {
+            weights[i] >= sampling.min_p
+                && (sampling.top_p == 1.0 || likelier[i] < sampling.top_p * sum)
         };
         let score = |i: usize| {
             let bits = threefry(key, [tokens[i] as u32, row as u32])[0] | 1;
@@ -371,42 +392,48 @@ pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
                 bits >> (8 - bits.leading_zeros().min(8)) << (8 - bits.leading_zeros().min(8));
             values[i] / sampling.temperature - (-(-(digits as f64) / 2f64.powi(32)).ln_1p()).ln()
         };
-        let best = (0..k).max_by(|&a, &b| score(a).total_cmp(&score(b)));
-        let of_all = best.filter(|&best| may_be_drawn(values[best]));
-        // Most draws are of the likeliest, which is quicker to see than who may take part.
-        let of_some = || {
-            let drawn = (0..k).filter(|&i| may_be_drawn(values[i]));
-            drawn.max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap()
-        };
-        tokens[of_all.unwrap_or_else(of_some)] as u32
+        let drawn = (0..k).filter(|&i| may_be_drawn(i));
+        let best = drawn.max_by(|&a, &b| score(a).total_cmp(&score(b))).unwrap();
+        tokens[best] as u32
     })
     .collect()
 }
 
 /// `x·weight / √(mean(x²) + eps)` along the last dimension; `weight` has the shape of the last ones.
 pub fn rms_norm(x: &Array, weight: &Array, eps: f64) -> Array {
-    let rank = x.shape.len();
+    let last = x.shape.len() - 1;
+    let squares = reduce(&x.map(|x| x * x), &[last], mean);
     Array::from_fn(&x.shape, |index| {
-        let mut other = index.to_vec();
-        let squares: Vec<f64> = (0..x.shape[rank - 1])
-            .map(|i| {
-                other[rank - 1] = i;
-                x.at(&other).powi(2)
-            })
-            .collect();
-        x.at(index) * weight.at_broadcast(index) / (mean(&squares) + eps).sqrt()
+        x.at(index) * weight.at_broadcast(index) / (squares.at(&index[..last]) + eps).sqrt()
+    })
+}
+
+/// `(x − mean)·weight / √(variance + eps) + bias` along the last dimension, from `x`, the weight and
+/// perhaps the bias.
+pub fn layer_norm(i: &[Array], eps: f64) -> Array {
+    let (x, last) = (&i[0], i[0].shape.len() - 1);
+    let means = reduce(x, &[last], mean);
+    let centred = Array::from_fn(&x.shape, |at| x.at(at) - means.at(&at[..last]));
+    let variances = reduce(&centred.map(|x| x * x), &[last], mean);
+    Array::from_fn(&x.shape, |at| {
+        let y = centred.at(at) * i[1].data[at[last]] / (variances.at(&at[..last]) + eps).sqrt();
+        y + i.get(2).map_or(0.0, |bias| bias.data[at[last]])
     })
 }
 
 /// A causal depthwise convolution of `x` `[b, l, d]` with `weight` `[d, k]`.
 pub struct Conv<'a> {
+    /// `[b, l, d]`
     pub x: &'a Array,
+    /// `[d, k]`
     pub weight: &'a Array,
+    /// `[d]`
     pub bias: Option<&'a Array>,
     /// `[b, k − 1, d]`
     pub conv_state: Option<&'a Array>,
     /// `[b, l]`
     pub seq_start: Option<&'a [u32]>,
+    /// Of the sums.
     pub activation: Activation,
 }
 
