@@ -54,7 +54,7 @@ impl AddAssign for Score {
 /// use taipan::{DType, Device};
 /// use taipan_lm::{Config, LanguageModel, Preset, Scorer};
 ///
-/// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+/// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
 /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let mut scorer = Scorer::new(&model);
 /// pollster::block_on(scorer.context(&[3, 1]))?;
@@ -135,10 +135,10 @@ impl<'m> Scorer<'m> {
         let is_scored = |token: &&Pending| token.target != IGNORE;
         let count = predicted.iter().filter(is_scored).count();
         let state = if count == 0 {
-            self.model.next(&ids, self.state.as_ref())?.1
+            self.model.next(&ids, self.state.clone())?.1
         } else {
             let targets = tensor(predicted.iter().map(|token| token.target).collect())?;
-            let (loss, state) = self.model.loss_from(&ids, &targets, self.state.as_ref())?;
+            let (loss, state) = self.model.loss_from(&ids, &targets, self.state.clone())?;
             let loss = match loss.dtype() {
                 DType::F64 => loss.read::<f64>().await?[0],
                 _ => loss.read::<f32>().await?[0].into(),

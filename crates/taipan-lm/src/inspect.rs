@@ -100,7 +100,7 @@ impl LanguageModel {
     /// use taipan::{DType, Device};
     /// use taipan_lm::{Config, LanguageModel, Preset};
     ///
-    /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+    /// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
     /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let inspection = pollster::block_on(model.inspect(&[3, 1, 4, 1, 5]))?;
     /// let layer = &inspection.layers[1];

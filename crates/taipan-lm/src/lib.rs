@@ -10,6 +10,7 @@
 //! - [`Lora`], [`AdapterFiles`]: small changes of a frozen model, in PEFT's files.
 //! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
 //!   order that follows from a seed.
+//! - [`Ranks`]: processes that train one model together, by MPI if the feature `mpi` is enabled.
 //! - `Trainer`: a run of a `Recipe`; its doc has a complete example. `LanguageModel::from_pretrained` and
 //!   `LanguageModel::save_pretrained`: models in Hugging Face's layout. [`safetensors`]: files of tensors.
 //!
@@ -42,9 +43,12 @@ mod model;
 mod model_files;
 #[cfg(not(target_family = "wasm"))]
 mod mounts;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod preset;
 mod pretrained;
 mod random;
+mod ranks;
 mod recipe;
 pub mod safetensors;
 mod tokenizer;
@@ -59,7 +63,10 @@ pub use checkpoint::{
     verify_checkpoint,
 };
 pub use checksum::checksum;
-pub use config::{Config, Family, Initialization, Layout, Ssm, TensorSpec, TimeStepInit};
+pub use config::{
+    AttentionConfig, Config, Family, Initialization, LayerKind, Layout, Mamba2Norm, Mamba3Config,
+    MlpConfig, Multipliers, Ssm, TensorSpec, TimeStepInit,
+};
 pub use error::{Error, InvalidValue, Result};
 pub use evaluate::{Score, Scorer, WindowScorer};
 pub use generate::{
@@ -72,6 +79,7 @@ pub use model::{Activations, LanguageModel, Parameter, Role, State};
 pub use model_files::ModelFiles;
 pub use preset::Preset;
 pub use pretrained::is_model_file;
+pub use ranks::{Ranks, Traffic, check_same, gather};
 pub use recipe::Recipe;
 pub use tokenizer::{TextStream, Tokenizer};
 pub use train::{SaveReport, StepReport, Trainer};

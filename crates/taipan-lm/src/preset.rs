@@ -5,9 +5,12 @@ use std::str::FromStr;
 
 use taipan::optim::{Curve, Schedule};
 
-use crate::{Config, Error, Family, Recipe, Ssm};
+use crate::{
+    AttentionConfig, Config, Error, Family, LayerKind, Mamba3Config, MlpConfig, Multipliers,
+    Recipe, Ssm,
+};
 
-/// A size of model, with a recipe to train it: two for a laptop, and those of the published
+/// A size of model, with a recipe to train it: two of each kind for a laptop, and those of published
 /// checkpoints.
 ///
 /// ```
@@ -47,11 +50,21 @@ pub enum Preset {
     Mamba2B1_3,
     /// As `state-spaces/mamba2-2.7b`.
     Mamba2B2_7,
+    /// `Tiny` of Mamba-3, SISO.
+    Mamba3Tiny,
+    /// The same with four inputs and outputs of each channel, MIMO.
+    Mamba3MimoTiny,
+    /// `Tiny` of Mamba-2 with one layer of attention, and MLPs.
+    HybridTiny,
+    /// `Small` of Mamba-2 with two layers of attention, and MLPs.
+    HybridSmall,
+    /// As `ibm-granite/granite-4.0-h-350m`.
+    GraniteM350,
 }
 
 impl Preset {
     /// All of them, the smallest of each family first.
-    pub const ALL: [Preset; 14] = [
+    pub const ALL: [Preset; 19] = [
         Preset::Tiny,
         Preset::Small,
         Preset::M130,
@@ -66,6 +79,11 @@ impl Preset {
         Preset::Mamba2M780,
         Preset::Mamba2B1_3,
         Preset::Mamba2B2_7,
+        Preset::Mamba3Tiny,
+        Preset::Mamba3MimoTiny,
+        Preset::HybridTiny,
+        Preset::HybridSmall,
+        Preset::GraniteM350,
     ];
 
     /// The name; width and layers of the model; of its recipe the sequences per batch, tokens per
@@ -87,19 +105,73 @@ impl Preset {
             Preset::Mamba2M780 => ("mamba2-780m", [1536, 48], [4, 2048, 8], 1.25e-3, 20_000),
             Preset::Mamba2B1_3 => ("mamba2-1.3b", [2048, 48], [4, 2048, 8], 1e-3, 20_000),
             Preset::Mamba2B2_7 => ("mamba2-2.7b", [2560, 64], [4, 2048, 8], 8e-4, 20_000),
+            Preset::Mamba3Tiny => ("mamba3-tiny", [128, 4], [8, 256, 1], 3e-3, 1000),
+            Preset::Mamba3MimoTiny => ("mamba3-mimo-tiny", [128, 4], [8, 256, 1], 3e-3, 1000),
+            Preset::HybridTiny => ("hybrid-tiny", [128, 4], [8, 256, 1], 3e-3, 1000),
+            Preset::HybridSmall => ("hybrid-small", [384, 8], [16, 512, 1], 2e-3, 4000),
+            Preset::GraniteM350 => ("hybrid-350m", [768, 32], [4, 2048, 8], 1.5e-3, 20_000),
         }
     }
 
     /// The shape of the model, for a vocabulary of this size.
     pub fn config(self, vocab_size: usize) -> Config {
-        let (_, [hidden_size, num_hidden_layers], ..) = self.row();
-        let sizes = Config { vocab_size, hidden_size, num_hidden_layers, ..Config::default() };
+        let (_, [hidden_size, layers], ..) = self.row();
+        let layers = vec![LayerKind::Ssm; layers];
+        let sizes = Config { vocab_size, hidden_size, layers, ..Config::default() };
         let (family, ssm, state_size) = match self.family() {
             Family::Mamba2 if self == Preset::Mamba2Tiny => (Family::Mamba2, Ssm::mamba2(32), 64),
             Family::Mamba2 => (Family::Mamba2, Ssm::mamba2(64), 128),
+            Family::Mamba3 => {
+                let mimo_rank = (self == Preset::Mamba3MimoTiny).then_some(4);
+                let mamba3 = Mamba3Config { mimo_rank, ..Mamba3Config::new(32) };
+                (Family::Mamba3, Ssm::Mamba3(mamba3), 64)
+            }
+            Family::Granite => return self.hybrid(sizes),
             family => (family, Ssm::mamba(hidden_size.div_ceil(16)), sizes.state_size),
         };
         Config { family, ssm, state_size, ..sizes }
+    }
+
+    /// A hybrid of these sizes.
+    fn hybrid(self, sizes: Config) -> Config {
+        let (head_dim, state_size, attention, mlp_size) = match self {
+            Preset::HybridTiny => (32, 64, AttentionConfig::new(4, 2, 32), 384),
+            Preset::HybridSmall => (64, 128, AttentionConfig::new(6, 2, 64), 1024),
+            _ => (32, 128, AttentionConfig::new(12, 4, 64), 2048),
+        };
+        let hybrid = Config {
+            family: Family::Granite,
+            ssm: Ssm::mamba2(head_dim),
+            state_size,
+            attention: Some(attention),
+            mlp: Some(MlpConfig { size: mlp_size, use_bias: false }),
+            ..sizes
+        };
+        let with_attention = |i: usize| match self {
+            Preset::GraniteM350 => [10, 13, 17, 27].contains(&i),
+            _ => i % 4 == 2,
+        };
+        let layers = (0..hybrid.layers.len()).map(|i| match with_attention(i) {
+            true => LayerKind::Attention,
+            false => LayerKind::Ssm,
+        });
+        let hybrid = Config { layers: layers.collect(), ..hybrid };
+        if self != Preset::GraniteM350 {
+            return hybrid;
+        }
+        let residual = 0.246;
+        Config {
+            attention: Some(AttentionConfig { scale: 1.0 / 64.0, ..attention }),
+            multipliers: Multipliers {
+                embedding: 12.0,
+                logits: 1.0 / 3.0,
+                ssm_out: residual,
+                attention_out: residual,
+                mlp_out: residual,
+                ..Multipliers::default()
+            },
+            ..hybrid
+        }
     }
 
     /// The family of the model.
@@ -109,6 +181,8 @@ impl Preset {
                 Family::Mamba2
             }
             Preset::Mamba2M780 | Preset::Mamba2B1_3 | Preset::Mamba2B2_7 => Family::Mamba2,
+            Preset::Mamba3Tiny | Preset::Mamba3MimoTiny => Family::Mamba3,
+            Preset::HybridTiny | Preset::HybridSmall | Preset::GraniteM350 => Family::Granite,
             _ => Family::Mamba,
         }
     }
@@ -171,6 +245,9 @@ mod tests {
         ] {
             assert_eq!(preset.config(50288).parameters(), parameters, "{preset}");
         }
+        // ibm-granite/granite-4.0-h-350m.
+        assert_eq!(Preset::GraniteM350.config(100352).parameters(), 340_332_224);
+        Preset::ALL.into_iter().for_each(|preset| preset.config(256).check().unwrap());
     }
 
     #[test]
@@ -181,7 +258,8 @@ mod tests {
         assert_eq!(
             "131m".parse::<Preset>().unwrap_err().to_string(),
             "preset: 131m found, expected one of tiny, small, 130m, 370m, 790m, 1.4b, 2.8b, \
-             mamba2-tiny, mamba2-small, mamba2-130m, mamba2-370m, mamba2-780m, mamba2-1.3b, mamba2-2.7b"
+             mamba2-tiny, mamba2-small, mamba2-130m, mamba2-370m, mamba2-780m, mamba2-1.3b, \
+             mamba2-2.7b, mamba3-tiny, mamba3-mimo-tiny, hybrid-tiny, hybrid-small, hybrid-350m"
         );
     }
 }

@@ -65,7 +65,7 @@ impl LanguageModel {
     /// use taipan::{DType, Device};
     /// use taipan_lm::{Config, LanguageModel, Preset, Tokenizer, safetensors::Safetensors};
     ///
-    /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
+    /// let config = Config { hidden_size: 16, ..Preset::Tiny.config(256) };
     /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let mut files = pollster::block_on(model.to_files(&Tokenizer::bytes()))?;
     /// assert!(files.contains_key("config.json") && files.contains_key("tokenizer.json"));

@@ -8,7 +8,7 @@ mod harness;
 use allocator::{live, usage};
 use harness::{Run, TEXT, steps};
 use taipan::DType;
-use taipan_lm::{Activations, Config, Memory, Preset, Recipe, Tokenizer, Trainer};
+use taipan_lm::{Activations, Config, LayerKind, Memory, Preset, Recipe, Tokenizer, Trainer};
 
 /// The most that a run of two steps has at a time, and the estimate.
 fn run(run: Run) -> (u64, u64) {
@@ -23,8 +23,8 @@ fn run(run: Run) -> (u64, u64) {
 #[test]
 fn a_run_takes_what_was_estimated() {
     let tiny = Preset::Tiny.config(256);
-    let short = Config { num_hidden_layers: 2, ..tiny.clone() };
-    let wide = Config { num_hidden_layers: 2, ..Preset::Small.config(50000) };
+    let short = Config { layers: vec![LayerKind::Ssm; 2], ..tiny.clone() };
+    let wide = Config { layers: vec![LayerKind::Ssm; 2], ..Preset::Small.config(50000) };
     let (f32, bf16) = (DType::F32, DType::BF16);
     let (saved, recomputed) = (Activations::Saved, Activations::Recomputed);
     // From the smaller to the larger, since buffers of an earlier run may still wait for others of
@@ -33,6 +33,7 @@ fn a_run_takes_what_was_estimated() {
         (short, f32, [2, 128, 1], saved),
         (tiny.clone(), bf16, [4, 256, 1], saved),
         (tiny.clone(), f32, [8, 256, 1], recomputed),
+        (Preset::HybridTiny.config(256), f32, [4, 256, 1], saved),
         (tiny, f32, [8, 256, 2], saved),
         (wide, f32, [1, 64, 1], saved),
     ] {

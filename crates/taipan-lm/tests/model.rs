@@ -3,15 +3,15 @@
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{
-    Activations, Batch, Config, Family, IGNORE, Initialization, LanguageModel, Role, Ssm,
-    TimeStepInit,
+    Activations, AttentionConfig, Batch, Config, Family, IGNORE, Initialization, LanguageModel,
+    LayerKind, Mamba3Config, MlpConfig, Multipliers, Role, Ssm, TimeStepInit,
 };
 
 fn config() -> Config {
     Config {
         vocab_size: 23,
         hidden_size: 24,
-        num_hidden_layers: 3,
+        layers: vec![LayerKind::Ssm; 3],
         state_size: 5,
         ssm: Ssm::mamba(2),
         ..Config::default()
@@ -19,8 +19,32 @@ fn config() -> Config {
 }
 
 /// One of every kind of mixer.
-fn configs() -> [Config; 2] {
-    [config(), Config { family: Family::Mamba2, ssm: Ssm::mamba2(3), ..config() }]
+fn configs() -> [Config; 7] {
+    let mamba2 = Config { family: Family::Mamba2, ssm: Ssm::mamba2(3), ..config() };
+    let mamba3 = |mimo_rank| Config {
+        family: Family::Mamba3,
+        ssm: Ssm::Mamba3(Mamba3Config { mimo_rank, ..Mamba3Config::new(3) }),
+        state_size: 6,
+        ..config()
+    };
+    let mlp = Some(MlpConfig { size: 10, use_bias: false });
+    let attention = AttentionConfig { rope_theta: Some(100.0), ..AttentionConfig::new(4, 2, 6) };
+    let hybrid = Config {
+        family: Family::Granite,
+        layers: vec![LayerKind::Ssm, LayerKind::Attention, LayerKind::Ssm],
+        attention: Some(attention),
+        mlp,
+        multipliers: Multipliers { logits: 0.5, embedding: 3.0, ..Multipliers::default() },
+        ..mamba2.clone()
+    };
+    let side_by_side = Config {
+        family: Family::FalconH1,
+        layers: vec![LayerKind::Both; 2],
+        multipliers: Multipliers { ssm: [0.5, 2.0, 1.5, 1.25, 0.75], ..Multipliers::default() },
+        ..hybrid.clone()
+    };
+    let original = Config { mlp, ..mamba2.clone() };
+    [config(), mamba2, mamba3(None), mamba3(Some(2)), hybrid, side_by_side, original]
 }
 
 /// Every kind of mixer on every device.
@@ -65,7 +89,7 @@ fn text_in_pieces_gives_the_logits_of_the_whole() {
         for piece in [1, 2, 17, 39] {
             let (mut state, mut logits) = (None, None);
             for ids in ids.chunks(piece) {
-                let (next, after) = model.next(&tensor(ids), state.as_ref()).unwrap();
+                let (next, after) = model.next(&tensor(ids), state).unwrap();
                 (logits, state) = (Some(next), Some(after));
             }
             assert_close(&read(&logits.unwrap()), &whole, 2e-6);
@@ -127,7 +151,8 @@ fn recomputed_activations_give_the_same_bits() {
 
 #[test]
 fn weights_begin_as_in_the_paper() {
-    let config = Config { num_hidden_layers: 4, hidden_size: 64, use_bias: true, ..config() };
+    let config =
+        Config { layers: vec![LayerKind::Ssm; 4], hidden_size: 64, use_bias: true, ..config() };
     let model = LanguageModel::new(&config, DType::F64, 5, &Device::Cpu).unwrap();
     let inner = 128;
     let mut seen = 0;
@@ -243,7 +268,7 @@ fn the_config_lists_the_tensors_of_the_model() {
         options.flat_map(|options| configs().map(|config| (options, config)))
     {
         let config = Config {
-            use_bias,
+            use_bias: use_bias && base.family != Family::Mamba3,
             use_conv_bias,
             tie_word_embeddings,
             intermediate_size: Some(21),
@@ -308,12 +333,12 @@ fn wrong_input_is_an_error() {
     assert_eq!(error(&[1, 2], &[2]), "next: ids are [2], expected [b, l]");
     assert_eq!(error(&[], &[1, 0]), "next: ids are [b, 0], expected at least one token");
     assert_eq!(error(&[1, 23], &[1, 2]), "embedding: id 23 at position 1, expected less than 23");
-    let deeper = Config { num_hidden_layers: config().num_hidden_layers + 1, ..config() };
+    let deeper = Config { layers: vec![LayerKind::Ssm; config().layers.len() + 1], ..config() };
     let deeper = LanguageModel::new(&deeper, DType::F32, 1, &Device::Cpu).unwrap();
     let ids = Tensor::new(&[1u32], &[1, 1], &Device::Cpu).unwrap();
     let (_, state) = deeper.next(&ids, None).unwrap();
-    let error = model.next(&ids, Some(&state)).unwrap_err().to_string();
-    let layers = config().num_hidden_layers;
+    let error = model.next(&ids, Some(state)).unwrap_err().to_string();
+    let layers = config().layers.len();
     let expected = format!("next: a state of {} layers, expected {layers}", layers + 1);
     assert_eq!(error, expected);
     let short = Batch { ids: vec![1, 2, 3], ..batch(&tokens(9), &[]) };

@@ -9,7 +9,8 @@ use serde_json::Value;
 use taipan::nn::Module;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{
-    Config, Conversion, Family, LanguageModel, Layout, ModelFiles, Preset, Ssm, Tokenizer,
+    AttentionConfig, Config, Conversion, Family, LanguageModel, LayerKind, Layout, Mamba2Norm,
+    MlpConfig, ModelFiles, Multipliers, Preset, Ssm, Tokenizer,
 };
 
 /// Of each sequence, the logits of its last token are compared.
@@ -63,7 +64,8 @@ fn assert_close(found: &[f64], expected: &Value, what: &Path) {
 fn models_of_bytes_generate_in_batches_there() {
     let Some(python) = python() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let config = Config { hidden_size: 24, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
+    let config =
+        Config { hidden_size: 24, layers: vec![LayerKind::Ssm; 2], ..Preset::Tiny.config(256) };
     let mut model = LanguageModel::new(&config, DType::F32, 3, &Device::Cpu).unwrap();
     for (name, tensor) in model.parameters_mut() {
         // Large enough that one token is far more likely than the others.
@@ -102,7 +104,7 @@ fn models_are_the_same_on_both_sides() {
     let plain = Config {
         vocab_size: 256,
         hidden_size: 24,
-        num_hidden_layers: 2,
+        layers: vec![LayerKind::Ssm; 2],
         ssm: Ssm::mamba(3),
         ..Config::default()
     };
@@ -119,15 +121,56 @@ fn models_are_the_same_on_both_sides() {
         family: Family::Mamba2,
         ssm: Ssm::Mamba2 {
             head_dim: 6,
-            n_groups: 2,
-            norm_groups: 1,
+            // Versions of transformers differ in how several groups are normed.
+            n_groups: 1,
+            norm: Some(Mamba2Norm::gate_first(1)),
             time_step_limit: [0.01, 0.05],
             chunk_size: 4,
         },
         state_size: 7,
         ..plain.clone()
     };
-    for (name, config) in [("plain", &plain), ("odd", &odd), ("heads", &heads)] {
+    let mlp = Some(MlpConfig { size: 20, use_bias: false });
+    let granite = Config {
+        family: Family::Granite,
+        layers: vec![LayerKind::Ssm, LayerKind::Attention],
+        ssm: Ssm::mamba2(8),
+        attention: Some(AttentionConfig { scale: 0.3, ..AttentionConfig::new(4, 2, 10) }),
+        mlp,
+        multipliers: Multipliers {
+            embedding: 3.0,
+            logits: 1.0 / 7.0,
+            ssm_out: 0.4,
+            attention_out: 0.4,
+            mlp_out: 0.4,
+            ..Multipliers::default()
+        },
+        ..plain.clone()
+    };
+    let rope = AttentionConfig { rope_theta: Some(700.0), ..AttentionConfig::new(6, 3, 4) };
+    let falcon_h1 = Config {
+        family: Family::FalconH1,
+        layers: vec![LayerKind::Both; 2],
+        intermediate_size: Some(40),
+        out_proj_bias: Some(true),
+        attention: Some(AttentionConfig { use_bias: true, ..rope }),
+        multipliers: Multipliers {
+            ssm: [0.5, 1.5, 2.0, 0.75, 1.25],
+            key: 0.7,
+            ..Multipliers::default()
+        },
+        tie_word_embeddings: false,
+        ..granite.clone()
+    };
+    let rotary = Config { attention: Some(rope), ..granite.clone() };
+    for (name, config) in [
+        ("plain", &plain),
+        ("odd", &odd),
+        ("heads", &heads),
+        ("granite", &granite),
+        ("rotary", &rotary),
+        ("falcon-h1", &falcon_h1),
+    ] {
         let model = LanguageModel::new(config, DType::F32, 3, &Device::Cpu).unwrap();
         let saved = at(name);
         model.save_pretrained(&saved, &Tokenizer::bytes()).unwrap();
@@ -137,8 +180,8 @@ fn models_are_the_same_on_both_sides() {
             ("original", Conversion { layout: Layout::Original, ..Conversion::default() }),
             ("bf16", Conversion { dtype: Some(DType::BF16), ..Conversion::default() }),
         ];
-        // Which transformers does not read, and where norms are of groups.
-        let skipped = |how: &str| name == "heads" && how == "original";
+        // Which transformers does not read, and the original code has no hybrids.
+        let skipped = |how: &str| !["plain", "odd"].contains(&name) && how == "original";
         ours.push(saved.clone());
         for (how, conversion) in conversions.into_iter().filter(|(how, _)| !skipped(how)) {
             let out = at(&format!("{name}-{how}"));

@@ -4,7 +4,7 @@ use taipan::gpu::{Capabilities, Gpu, adapters};
 use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, check};
-use taipan_lm::{Batch, Config, LanguageModel};
+use taipan_lm::{Batch, Config, LanguageModel, LayerKind};
 
 /// The GPU that is tested, with the limits of every browser: 8 buffers, and 128 MiB of each. None
 /// if it is left out.
@@ -42,7 +42,7 @@ fn run(config: &Config, device: &Device) -> taipan_lm::Result<Run> {
     let ids = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], device);
     // Rows of every binding.
     let (first, state) = model.next(&ids(&[0, 50279, 25000])?, None)?;
-    let (second, _) = model.next(&ids(&[43690])?, Some(&state))?;
+    let (second, _) = model.next(&ids(&[43690])?, Some(state))?;
     let logits = [first.read_blocking()?, second.read_blocking()?];
     let batch = Batch {
         batch_size: 1,
@@ -66,7 +66,7 @@ fn run(config: &Config, device: &Device) -> taipan_lm::Result<Run> {
 #[test]
 fn a_full_vocabulary_runs_and_trains_with_the_limits_of_a_browser() {
     let Some(gpu) = browser_gpu() else { return };
-    let config = Config { num_hidden_layers: 1, ..Config::default() };
+    let config = Config { layers: vec![LayerKind::Ssm; 1], ..Config::default() };
     let table = config.vocab_size * config.hidden_size * DType::F32.size();
     assert!(table > 128 << 20, "embeddings and head do not fit into a binding");
     let (found, expected) = (run(&config, &gpu).unwrap(), run(&config, &Device::Cpu).unwrap());

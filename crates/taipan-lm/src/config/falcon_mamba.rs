@@ -14,6 +14,7 @@ pub(super) const FILES: Files = Files {
     names: mamba::NAMES,
     lora_targets: mamba::FILES.lora_targets,
     peft_refuses_out_proj: true,
+    misfit: mamba::FILES.misfit,
     read,
     write,
 };

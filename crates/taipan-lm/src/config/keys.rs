@@ -64,6 +64,24 @@ impl<'a> Keys<'a> {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
+    /// The strings of a key; none if it is absent or null.
+    pub(super) fn list(&mut self, name: &'static str) -> Result<Option<Vec<String>>> {
+        let Some(text) = self.raw(name) else { return Ok(None) };
+        let list = serde_json::from_str(text);
+        Ok(Some(list.map_err(|_| invalid(name, text, "a list of strings"))?))
+    }
+
+    /// The numbers of a key; none if it is absent or null.
+    pub(super) fn numbers<const N: usize>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Option<[f64; N]>> {
+        let Some(text) = self.raw(name) else { return Ok(None) };
+        let numbers = serde_json::from_str::<Vec<f64>>(text).ok();
+        let numbers = numbers.and_then(|numbers| <[f64; N]>::try_from(numbers).ok());
+        Ok(Some(numbers.ok_or_else(|| invalid(name, text, &format!("{N} numbers")))?))
+    }
+
     /// A rank of the projection to Δ, which for `"auto"` is a 16th of the width.
     pub(super) fn rank(&mut self, name: &'static str, width: usize) -> Result<usize> {
         let automatic = width.div_ceil(16);

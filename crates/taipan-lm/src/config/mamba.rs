@@ -1,10 +1,11 @@
 //! Mamba, the first of the families: `MambaConfig` of Hugging Face's library.
 
 use serde_json::{Value, json};
+use taipan::nn::MlpLayout;
 
 use super::family::{Files, Names};
 use super::keys::Keys;
-use super::{Config, Initialization, Ssm, TimeStepInit};
+use super::{Config, Initialization, MlpConfig, Ssm, TimeStepInit};
 use crate::Result;
 
 pub(super) const FILES: Files = Files {
@@ -14,6 +15,7 @@ pub(super) const FILES: Files = Files {
     names: NAMES,
     lora_targets: &["in_proj", "x_proj"],
     peft_refuses_out_proj: true,
+    misfit,
     read,
     write,
 };
@@ -22,7 +24,12 @@ pub(super) const NAMES: Names = Names {
     embeddings: "backbone.embeddings",
     layers: "backbone.layers",
     norm: "norm",
-    mixer: "mixer",
+    ssm: "mixer",
+    // Of the original code.
+    attention: "mixer",
+    mlp_norm: "norm2",
+    mlp: "mlp",
+    mlp_layout: MlpLayout::GateLast,
     norm_f: "backbone.norm_f",
 };
 
@@ -42,7 +49,7 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
         family: default.family,
         vocab_size: keys.get_or("vocab_size", default.vocab_size)?,
         hidden_size,
-        num_hidden_layers: keys.get_or("num_hidden_layers", default.num_hidden_layers)?,
+        layers: Config::ssm_layers(keys.get_or("num_hidden_layers", default.layers.len())?)?,
         ssm: Ssm::mamba(keys.rank("time_step_rank", hidden_size)?),
         state_size: keys.get_or("state_size", default.state_size)?,
         conv_kernel: keys.get_or("conv_kernel", default.conv_kernel)?,
@@ -50,6 +57,7 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
         intermediate_size,
         use_bias: keys.get_or("use_bias", default.use_bias)?,
         use_conv_bias: keys.get_or("use_conv_bias", default.use_conv_bias)?,
+        mlp: mlp(keys)?,
         layer_norm_epsilon: keys.get_or("layer_norm_epsilon", default.layer_norm_epsilon)?,
         residual_in_fp32: keys.get_or("residual_in_fp32", default.residual_in_fp32)?,
         tie_word_embeddings: tied[0].or(tied[1]).unwrap_or(default.tie_word_embeddings),
@@ -61,15 +69,35 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
             time_step_init_scheme: TimeStepInit::read(keys, "time_step_init_scheme")?,
             initializer_range: keys.get_or("initializer_range", 0.1)?,
         },
+        ..default
     })
+}
+
+fn misfit(config: &Config) -> Option<(&'static str, String)> {
+    match config.ssm {
+        Ssm::Mamba { .. } => config.more_than_ssm(),
+        ssm => Some(("ssm", format!("{ssm:?}"))),
+    }
+}
+
+/// The MLP of the original code's layers, whose width is a multiple of 128: transformers has no key
+/// for it.
+pub(super) fn mlp(keys: &mut Keys) -> Result<Option<MlpConfig>> {
+    match keys.get_or("d_intermediate", 0usize)? {
+        0 => Ok(None),
+        size => {
+            let size = size.checked_next_multiple_of(128).unwrap_or(usize::MAX);
+            Ok(Some(MlpConfig { size, use_bias: false }))
+        }
+    }
 }
 
 pub(super) fn write(config: &Config) -> Value {
     let time_step_rank = match config.ssm {
         Ssm::Mamba { time_step_rank, .. } => Some(time_step_rank),
-        Ssm::Mamba2 { .. } => None,
+        Ssm::Mamba2 { .. } | Ssm::Mamba3(_) => None,
     };
-    json!({
+    let mut keys = json!({
         "conv_kernel": config.conv_kernel,
         "expand": config.expand,
         "hidden_act": "silu",
@@ -90,5 +118,14 @@ pub(super) fn write(config: &Config) -> Value {
         "use_bias": config.use_bias,
         "use_conv_bias": config.use_conv_bias,
         "use_mambapy": false,
-    })
+    });
+    write_mlp(config, &mut keys);
+    keys
+}
+
+/// The key that [`mlp`] reads.
+pub(super) fn write_mlp(config: &Config, keys: &mut Value) {
+    if let Some(MlpConfig { size, .. }) = config.mlp {
+        keys["d_intermediate"] = json!(size);
+    }
 }

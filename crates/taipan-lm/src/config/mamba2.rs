@@ -1,10 +1,11 @@
 //! Mamba-2: `Mamba2Config` of Hugging Face's library, and `ssm_cfg` of the original code.
 
 use serde_json::{Value, json};
+use taipan::GateOrder;
 
 use super::family::Files;
 use super::keys::{Keys, invalid};
-use super::{Config, Family, Initialization, OWNER, Ssm, mamba};
+use super::{Config, Family, Initialization, Mamba2Norm, OWNER, Ssm, mamba, original};
 use crate::error::ensure;
 use crate::{InvalidValue, Result};
 
@@ -15,6 +16,7 @@ pub(super) const FILES: Files = Files {
     names: mamba::NAMES,
     lora_targets: &["in_proj"],
     peft_refuses_out_proj: true,
+    misfit,
     read,
     write,
 };
@@ -43,11 +45,11 @@ fn read(keys: &mut Keys) -> Result<Config> {
         family: Family::Mamba2,
         vocab_size: keys.get_or("vocab_size", 32768)?,
         hidden_size,
-        num_hidden_layers: keys.get_or("num_hidden_layers", 64)?,
+        layers: Config::ssm_layers(keys.get_or("num_hidden_layers", 64)?)?,
         ssm: Ssm::Mamba2 {
             head_dim,
             n_groups: keys.get_or("n_groups", 8)?,
-            norm_groups: keys.get_or("norm_groups", 1)?,
+            norm: Some(Mamba2Norm::gate_first(keys.get_or("norm_groups", 1)?)),
             time_step_limit: limit(keys, "time_step_limit")?,
             chunk_size: keys.get_or("chunk_size", CHUNK_SIZE)?,
         },
@@ -57,6 +59,7 @@ fn read(keys: &mut Keys) -> Result<Config> {
         intermediate_size,
         use_bias: keys.get_or("use_bias", false)?,
         use_conv_bias: keys.get_or("use_conv_bias", true)?,
+        mlp: mamba::mlp(keys)?,
         layer_norm_epsilon: epsilon,
         residual_in_fp32: keys.get_or("residual_in_fp32", true)?,
         tie_word_embeddings: keys.get_or("tie_word_embeddings", false)?,
@@ -67,12 +70,21 @@ fn read(keys: &mut Keys) -> Result<Config> {
             initializer_range: keys.get_or("initializer_range", 0.1)?,
             ..init
         },
+        ..Config::default()
     })
 }
 
+fn misfit(config: &Config) -> Option<(&'static str, String)> {
+    match config.ssm {
+        Ssm::Mamba2 { norm: Some(Mamba2Norm { order: GateOrder::GateFirst, .. }), .. } => {
+            config.more_than_ssm()
+        }
+        ssm => Some(("ssm", format!("{ssm:?}"))),
+    }
+}
+
 fn write(config: &Config) -> Value {
-    let Ssm::Mamba2 { head_dim, n_groups, norm_groups, time_step_limit, chunk_size } = config.ssm
-    else {
+    let Ssm::Mamba2 { head_dim, n_groups, norm, chunk_size, .. } = config.ssm else {
         return json!({});
     };
     let mut keys = json!({
@@ -99,22 +111,29 @@ fn write(config: &Config) -> Value {
         "use_bias": config.use_bias,
         "use_conv_bias": config.use_conv_bias,
     });
-    if time_step_limit[0] > 0.0 || time_step_limit[1] < f64::INFINITY {
-        let [least, most] = time_step_limit;
+    write_limit(config, &mut keys);
+    match norm {
+        Some(Mamba2Norm { groups, .. }) if groups != 1 => keys["norm_groups"] = json!(groups),
+        _ => {}
+    }
+    mamba::write_mlp(config, &mut keys);
+    keys
+}
+
+/// The limits of Δ, if there are any: every version reads a file without them.
+pub(super) fn write_limit(config: &Config, keys: &mut Value) {
+    let Ssm::Mamba2 { time_step_limit: [least, most], .. } = config.ssm else { return };
+    if least > 0.0 || most < f64::INFINITY {
         // As transformers 5 writes it.
         let infinite = json!({ "__float__": "Infinity" });
         keys["time_step_limit"] =
             json!([least, if most.is_finite() { json!(most) } else { infinite }]);
     }
-    if norm_groups != 1 {
-        keys["norm_groups"] = json!(norm_groups);
-    }
-    keys
 }
 
 /// Two numbers, of which the greater may be infinite: `Infinity` in files of Python (see
 /// [`super::keys::quote_non_finite`]), `{"__float__": "Infinity"}` in those of transformers 5.
-fn limit(keys: &mut Keys, name: &'static str) -> Result<[f64; 2]> {
+pub(super) fn limit(keys: &mut Keys, name: &'static str) -> Result<[f64; 2]> {
     let Some(text) = keys.raw(name) else { return Ok([0.0, f64::INFINITY]) };
     let number = |value: &Value| match value {
         Value::Null => Some(f64::INFINITY),
@@ -142,13 +161,14 @@ pub(super) fn read_original(ssm: &mut Keys, config: Config) -> Result<Config> {
     ssm.get::<bool>("use_mem_eff_path")?;
     ssm.raw("A_init_range");
     let n_groups = ssm.get_or("ngroups", 1)?;
+    let config = original::read_conv(ssm, config)?;
     let init = config.init;
     Ok(Config {
         family: Family::Mamba2,
         ssm: Ssm::Mamba2 {
             head_dim: ssm.get_or("headdim", 64)?,
             n_groups,
-            norm_groups: n_groups,
+            norm: Some(Mamba2Norm::gate_first(n_groups)),
             time_step_limit: limit(ssm, "dt_limit")?,
             chunk_size: ssm.get_or("chunk_size", CHUNK_SIZE)?,
         },
@@ -165,10 +185,10 @@ pub(super) fn read_original(ssm: &mut Keys, config: Config) -> Result<Config> {
 
 /// `ssm_cfg` of the original code, but for what all its layers have.
 pub(super) fn write_original(config: &Config) -> Result<Value> {
-    let Ssm::Mamba2 { head_dim, n_groups, norm_groups, time_step_limit, chunk_size } = config.ssm
-    else {
+    let Ssm::Mamba2 { head_dim, n_groups, norm, time_step_limit, chunk_size } = config.ssm else {
         return Ok(json!({}));
     };
+    let norm_groups = norm.map_or(1, |norm| norm.groups);
     ensure!(
         norm_groups == n_groups,
         OWNER,

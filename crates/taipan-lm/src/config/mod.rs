@@ -1,23 +1,31 @@
 //! The shape of a model, and the `config.json` files that describe it.
 
+mod check;
+mod falcon_h1;
 mod falcon_mamba;
 mod family;
+mod granite;
+mod hybrid;
 mod init;
 mod keys;
+mod layers;
 mod mamba;
 mod mamba2;
+mod mamba3;
 mod original;
 mod tensors;
 
-use taipan::{DType, Scan};
+use taipan::{DType, GateOrder};
 
 pub use self::family::Family;
 pub(crate) use self::family::Names;
 pub use self::init::{Initialization, TimeStepInit};
 use self::keys::{Keys, quote_non_finite};
+pub use self::layers::{AttentionConfig, LayerKind, MlpConfig, Multipliers};
+pub use self::mamba3::Mamba3Config;
 pub(crate) use self::tensors::HEAD;
 pub use self::tensors::{Layout, TensorSpec};
-use crate::{Error, InvalidValue, filesystem};
+use crate::{Error, filesystem};
 
 /// Its name in errors.
 const OWNER: &str = "config";
@@ -25,7 +33,8 @@ const OWNER: &str = "config";
 /// The shape of a model of any [`Family`], with the names of Hugging Face's `MambaConfig`, and its
 /// defaults but for new weights.
 ///
-/// Every layer adds `mixer(norm(r))` to the residual stream `r`.
+/// Every layer adds `Σ mixer(norm(r))` to the residual stream `r`, and `mlp(norm'(r))` if there is an
+/// MLP.
 ///
 /// ```
 /// use taipan_lm::Config;
@@ -48,8 +57,8 @@ pub struct Config {
     pub vocab_size: usize,
     /// Width of the residual stream, the paper's `D` outside the block.
     pub hidden_size: usize,
-    /// How many layers.
-    pub num_hidden_layers: usize,
+    /// The mixers of each layer, from the first to the last.
+    pub layers: Vec<LayerKind>,
     /// The kind of the state-space mixers, and what only this kind has.
     pub ssm: Ssm,
     /// State per channel, the paper's `N`.
@@ -61,10 +70,18 @@ pub struct Config {
     /// Channels inside a mixer, if they are not `expand·hidden_size`: see
     /// [`inner_size`](Config::inner_size).
     pub intermediate_size: Option<usize>,
-    /// Whether the projections into and out of a mixer have a bias.
+    /// Whether the projections into and out of a state-space mixer have a bias.
     pub use_bias: bool,
+    /// Whether the projection out of it has one, if that is not as `use_bias` says.
+    pub out_proj_bias: Option<bool>,
     /// Whether the convolution has a bias.
     pub use_conv_bias: bool,
+    /// The attention of the layers that have it.
+    pub attention: Option<AttentionConfig>,
+    /// The MLP of every layer.
+    pub mlp: Option<MlpConfig>,
+    /// Factors between the parts of the model.
+    pub multipliers: Multipliers,
     /// What RMSNorm adds to the mean square.
     pub layer_norm_epsilon: f64,
     /// Whether the residual stream stays in f32 when the weights are smaller.
@@ -92,14 +109,32 @@ pub enum Ssm {
         head_dim: usize,
         /// Groups of heads that share B and C.
         n_groups: usize,
-        /// Equal groups of channels that are normed by themselves after the gate: 1 in transformers'
-        /// Mamba-2, `n_groups` in the original code.
-        norm_groups: usize,
+        /// The norm of the result, before its projection.
+        norm: Option<Mamba2Norm>,
         /// The least and the greatest Δ.
         time_step_limit: [f64; 2],
         /// What a file says of how other programs compute; nothing here depends on it.
         chunk_size: usize,
     },
+    /// Mamba-3: heads of channels whose states turn, without a convolution.
+    Mamba3(Mamba3Config),
+}
+
+/// The norm of the result of a Mamba-2 mixer, with its gate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mamba2Norm {
+    /// Equal groups of channels that are normed by themselves: 1 in transformers' Mamba-2,
+    /// `n_groups` in the original code.
+    pub groups: usize,
+    /// Whether the gate or the norm comes first.
+    pub order: GateOrder,
+}
+
+impl Mamba2Norm {
+    /// Of so many groups, after the gate, as published.
+    pub fn gate_first(groups: usize) -> Mamba2Norm {
+        Mamba2Norm { groups, order: GateOrder::GateFirst }
+    }
 }
 
 impl Ssm {
@@ -113,7 +148,7 @@ impl Ssm {
         Ssm::Mamba2 {
             head_dim,
             n_groups: 1,
-            norm_groups: 1,
+            norm: Some(Mamba2Norm::gate_first(1)),
             time_step_limit: [0.0, f64::INFINITY],
             chunk_size: 256,
         }
@@ -126,14 +161,18 @@ impl Default for Config {
             family: Family::Mamba,
             vocab_size: 50280,
             hidden_size: 768,
-            num_hidden_layers: 32,
+            layers: vec![LayerKind::Ssm; 32],
             ssm: Ssm::mamba(48),
             state_size: 16,
             conv_kernel: 4,
             expand: 2,
             intermediate_size: None,
             use_bias: false,
+            out_proj_bias: None,
             use_conv_bias: true,
+            attention: None,
+            mlp: None,
+            multipliers: Multipliers::default(),
             layer_norm_epsilon: 1e-5,
             residual_in_fp32: true,
             tie_word_embeddings: true,
@@ -182,61 +221,9 @@ impl Config {
         Config::from_json(&text).map_err(|error| Error::invalid(path.display(), error))
     }
 
-    /// An error unless such a model can be computed.
-    ///
-    /// ```
-    /// use taipan_lm::Config;
-    ///
-    /// let config = Config { state_size: 300, ..Config::default() };
-    /// assert_eq!(
-    ///     config.check().unwrap_err().to_string(),
-    ///     "config: state_size is 300, expected 1 to 256"
-    /// );
-    /// ```
-    pub fn check(&self) -> Result<(), InvalidValue> {
-        // So that the number of parameters, a product of three, does not overflow.
-        let largest = 1 << 18;
-        let width = self.hidden_size.max(1);
-        let inner = match self.intermediate_size {
-            Some(inner) => ("intermediate_size", inner, largest),
-            None => ("expand", self.expand, largest / width),
-        };
-        let channels = self.intermediate_size.unwrap_or(self.expand.saturating_mul(width));
-        for (name, size, most) in [
-            ("vocab_size", self.vocab_size, largest),
-            ("hidden_size", self.hidden_size, largest),
-            ("num_hidden_layers", self.num_hidden_layers, largest),
-            ("state_size", self.state_size, Scan::MAX_STATES),
-            // Beyond it some GPU drivers end the loops of a kernel early.
-            ("conv_kernel", self.conv_kernel, 1 << 13),
-            inner,
-        ] {
-            InvalidValue::check(OWNER, name, size, 1..=most)?;
-        }
-        match self.ssm {
-            Ssm::Mamba { time_step_rank, norm_eps } => {
-                InvalidValue::check(OWNER, "time_step_rank", time_step_rank, 1..=channels)?;
-                let eps = norm_eps.unwrap_or_default();
-                InvalidValue::check(OWNER, "mixer_rms_eps", eps, 0.0..=1.0)?;
-            }
-            Ssm::Mamba2 { head_dim, n_groups, norm_groups, .. } => {
-                check_divisor("head_dim", head_dim, ("channels", channels))?;
-                check_divisor("n_groups", n_groups, ("heads", channels / head_dim))?;
-                check_divisor("norm_groups", norm_groups, ("channels", channels))?;
-            }
-        }
-        let fits = matches!(self.ssm, Ssm::Mamba2 { .. }) == (self.family == Family::Mamba2);
-        if !fits {
-            let (owner, name, found) = (OWNER, "ssm", format!("{:?}", self.ssm));
-            let expected = format!("mixers of {}", self.family.title());
-            return Err(InvalidValue { owner, name, found, expected });
-        }
-        // Beyond it hardly anything is left of what is normed, and of its gradient.
-        InvalidValue::check(OWNER, "layer_norm_epsilon", self.layer_norm_epsilon, 0.0..=1.0)
-    }
-
     /// The `config.json` that Hugging Face's library writes for such a model, stored in `dtype`;
-    /// `eos_token_id` is the token between documents, if there is one.
+    /// `eos_token_id` is the token between documents, if there is one. That of Mamba-3, which the
+    /// library does not have, is the original code's.
     ///
     /// ```
     /// use taipan::DType;
@@ -282,6 +269,11 @@ impl Config {
         self.intermediate_size.unwrap_or(self.expand * self.hidden_size)
     }
 
+    /// Whether the projection out of a state-space mixer has a bias.
+    pub(crate) fn has_out_proj_bias(&self) -> bool {
+        self.out_proj_bias.unwrap_or(self.use_bias)
+    }
+
     /// `inner_size/hidden_size`, such that the product with the width, rounded down, is the size.
     fn expand_ratio(&self) -> f64 {
         let (d, inner) = (self.hidden_size as f64, self.inner_size() as f64);
@@ -291,25 +283,12 @@ impl Config {
 
     /// The channels of a mixer's convolution.
     pub(crate) fn conv_channels(&self) -> usize {
-        self.inner_size()
-            + match self.ssm {
-                Ssm::Mamba { .. } => 0,
-                Ssm::Mamba2 { n_groups, .. } => 2 * n_groups * self.state_size,
-            }
+        match self.ssm {
+            Ssm::Mamba { .. } => self.inner_size(),
+            Ssm::Mamba2 { n_groups, .. } => self.inner_size() + 2 * n_groups * self.state_size,
+            Ssm::Mamba3(_) => 0,
+        }
     }
-}
-
-/// An error unless a size divides that of others.
-fn check_divisor(
-    name: &'static str,
-    size: usize,
-    (others, count): (&str, usize),
-) -> Result<(), InvalidValue> {
-    if size > 0 && count.is_multiple_of(size) {
-        return Ok(());
-    }
-    let expected = format!("a divisor of the number of {others}, {count}");
-    Err(InvalidValue { owner: OWNER, name, found: size.to_string(), expected })
 }
 
 /// The text of a file. What is not a file, as a pipe that nobody writes to, is an error.

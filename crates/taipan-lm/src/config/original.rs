@@ -3,17 +3,16 @@
 use serde_json::{Value, json};
 
 use super::keys::{Keys, invalid};
-use super::{Config, Family, Initialization, OWNER, Ssm, TimeStepInit, mamba2};
+use super::{Config, Family, Initialization, OWNER, Ssm, TimeStepInit, mamba, mamba2, mamba3};
 use crate::error::ensure;
 use crate::{Error, InvalidValue, Result};
 
 /// That code's own, which no file changes.
-const NORM_EPSILON: f64 = 1e-5;
+pub(super) const NORM_EPSILON: f64 = 1e-5;
 
-/// That of a `MambaConfig` of that code, for layers of Mamba or Mamba-2.
+/// That of a `MambaConfig` of that code.
 pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     keys.expect("rms_norm", &["true"])?;
-    keys.expect("d_intermediate", &["0"])?;
     if let Some(text) = keys.raw("attn_layer_idx")
         && text.chars().any(|c| !c.is_whitespace() && c != '[' && c != ']')
     {
@@ -23,11 +22,12 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     let Ok(mut ssm) = Keys::parse(text) else {
         return Err(invalid("ssm_cfg", text, "an object").into());
     };
-    let is_second = match ssm.raw("layer") {
-        None | Some("\"Mamba1\"") => false,
-        Some("\"Mamba2\"") => true,
+    let read_ssm = match ssm.raw("layer") {
+        None | Some("\"Mamba1\"") => read_mamba,
+        Some("\"Mamba2\"") => mamba2::read_original,
+        Some("\"Mamba3\"") => mamba3::read_original,
         Some(layer) => {
-            let known = "\"Mamba1\" or \"Mamba2\"";
+            let known = "\"Mamba1\", \"Mamba2\" or \"Mamba3\"";
             return Err(invalid("ssm_cfg.layer", layer, known).into());
         }
     };
@@ -37,37 +37,43 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     let multiple = keys.get_or("pad_vocab_size_multiple", 8)?;
     InvalidValue::check(OWNER, "pad_vocab_size_multiple", multiple, 1..=1 << 18)?;
     let rows = keys.get_or("vocab_size", 50277usize)?;
-    let mut config = Config {
+    let config = Config {
         family: Family::Mamba,
         vocab_size: rows.checked_next_multiple_of(multiple).unwrap_or(usize::MAX),
         hidden_size,
-        num_hidden_layers: keys.get_or("n_layer", 64)?,
+        layers: Config::ssm_layers(keys.get_or("n_layer", 64)?)?,
         ssm: Ssm::mamba(hidden_size.div_ceil(16)),
         state_size: 16,
-        conv_kernel: ssm.get_or("d_conv", 4)?,
         expand,
         intermediate_size,
-        use_bias: ssm.get_or("bias", false)?,
-        use_conv_bias: ssm.get_or("conv_bias", true)?,
+        mlp: mamba::mlp(keys)?,
         layer_norm_epsilon: NORM_EPSILON,
         residual_in_fp32: keys.get_or("residual_in_fp32", true)?,
         tie_word_embeddings: keys.get_or("tie_embeddings", true)?,
-        init: Initialization::default(),
+        ..Config::default()
     };
-    config = match is_second {
-        true => mamba2::read_original(&mut ssm, config)?,
-        false => read_mamba(&mut ssm, config)?,
-    };
+    let config = read_ssm(&mut ssm, config)?;
     match ssm.unread() {
         Some(name) => Err(Error::invalid(OWNER, format!("ssm_cfg has {name}, which is not known"))),
         None => Ok(config),
     }
 }
 
+/// What `ssm_cfg` says of a convolution and of biases.
+pub(super) fn read_conv(ssm: &mut Keys, config: Config) -> Result<Config> {
+    Ok(Config {
+        conv_kernel: ssm.get_or("d_conv", 4)?,
+        use_bias: ssm.get_or("bias", false)?,
+        use_conv_bias: ssm.get_or("conv_bias", true)?,
+        ..config
+    })
+}
+
 /// What `ssm_cfg` says of Mamba: the mixers of a config of these sizes.
 fn read_mamba(ssm: &mut Keys, config: Config) -> Result<Config> {
     // Only chooses between two ways to compute the same.
     ssm.get::<bool>("use_fast_path")?;
+    let config = read_conv(ssm, config)?;
     let init = config.init;
     Ok(Config {
         ssm: Ssm::mamba(ssm.rank("dt_rank", config.hidden_size)?),
@@ -93,18 +99,21 @@ pub(super) fn write(config: &Config) -> Result<Value> {
         OWNER,
         "the mixers have norms, expected none: the original code has no such model"
     );
+    let is_there = matches!(config.family, Family::Mamba | Family::Mamba2 | Family::Mamba3);
+    ensure!(
+        is_there,
+        OWNER,
+        "a model of {}, which the original code has no layout for",
+        config.family.title()
+    );
     let fits = epsilon == NORM_EPSILON;
     ensure!(fits, OWNER, "layer_norm_epsilon is {epsilon}, {expected}");
-    let expand = match config.intermediate_size {
-        None => config.expand.into(),
-        Some(_) => json!(config.expand_ratio()),
-    };
     let mut ssm = json!({
         "bias": config.use_bias,
         "conv_bias": config.use_conv_bias,
         "d_conv": config.conv_kernel,
         "d_state": config.state_size,
-        "expand": expand,
+        "expand": expand(config),
     });
     let own = match config.ssm {
         Ssm::Mamba { time_step_rank, .. } => json!({
@@ -116,17 +125,31 @@ pub(super) fn write(config: &Config) -> Result<Value> {
             "dt_scale": config.init.time_step_scale,
         }),
         Ssm::Mamba2 { .. } => mamba2::write_original(config)?,
+        Ssm::Mamba3(_) => return Ok(mamba3::write(config)),
     };
     if let (Value::Object(ssm), Value::Object(own)) = (&mut ssm, own) {
         ssm.extend(own);
     }
-    Ok(json!({
+    Ok(json_of(config, ssm))
+}
+
+/// The number, or a fraction if it must be.
+pub(super) fn expand(config: &Config) -> Value {
+    match config.intermediate_size {
+        None => config.expand.into(),
+        Some(_) => json!(config.expand_ratio()),
+    }
+}
+
+/// With this `ssm_cfg`.
+pub(super) fn json_of(config: &Config, ssm: Value) -> Value {
+    json!({
         "attn_cfg": {},
         "attn_layer_idx": [],
-        "d_intermediate": 0,
+        "d_intermediate": config.mlp.map_or(0, |mlp| mlp.size),
         "d_model": config.hidden_size,
         "fused_add_norm": true,
-        "n_layer": config.num_hidden_layers,
+        "n_layer": config.layers.len(),
         // All rows are in vocab_size.
         "pad_vocab_size_multiple": 1,
         "residual_in_fp32": config.residual_in_fp32,
@@ -134,5 +157,5 @@ pub(super) fn write(config: &Config) -> Result<Value> {
         "ssm_cfg": ssm,
         "tie_embeddings": config.tie_word_embeddings,
         "vocab_size": config.vocab_size,
-    }))
+    })
 }

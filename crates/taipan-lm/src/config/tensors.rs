@@ -1,6 +1,8 @@
 //! The tensors of a model's files: names, shapes and roles.
 
-use super::{Config, Ssm};
+use taipan::nn::MlpLayout;
+
+use super::{AttentionConfig, Config, LayerKind, Mamba3Config, MlpConfig, Ssm};
 use crate::Role;
 
 /// Whose names and `config.json` a model's files have.
@@ -60,7 +62,13 @@ impl Config {
             let counted = tensors.iter().filter(|tensor| counted(tensor));
             counted.map(|tensor| tensor.shape.iter().product::<usize>()).sum()
         };
-        count(self.outer_tensors()) + self.num_hidden_layers * count(self.layer_tensors(0))
+        let kinds = [LayerKind::Ssm, LayerKind::Attention, LayerKind::Both];
+        let layers =
+            kinds.map(|kind| match self.layers.iter().filter(|layer| **layer == kind).count() {
+                0 => 0,
+                layers => layers * count(self.layer_tensors(0, kind)),
+            });
+        count(self.outer_tensors()) + layers.iter().sum::<usize>()
     }
 
     /// The tensors of the model's files, layer by layer.
@@ -74,7 +82,8 @@ impl Config {
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let mut outer = self.outer_tensors().into_iter();
         let embeddings = outer.next();
-        let layers = (0..self.num_hidden_layers).flat_map(|i| self.layer_tensors(i));
+        let layers =
+            self.layers.iter().enumerate().flat_map(|(i, kind)| self.layer_tensors(i, *kind));
         embeddings.into_iter().chain(layers).chain(outer).collect()
     }
 
@@ -93,20 +102,73 @@ impl Config {
         format!("{}.weight", self.family.names().embeddings)
     }
 
-    fn layer_tensors(&self, index: usize) -> Vec<TensorSpec> {
+    fn layer_tensors(&self, index: usize, kind: LayerKind) -> Vec<TensorSpec> {
         let names = self.family.names();
         let layer = format!("{}.{index}", names.layers);
-        let norm = format!("{layer}.{}.weight", names.norm);
-        let mut all = vec![TensorSpec::new(&norm, &[self.hidden_size], Role::Vector)];
-        let mixer = format!("{layer}.{}", names.mixer);
-        all.extend(match self.ssm {
-            Ssm::Mamba { time_step_rank, .. } => self.mamba_tensors(&mixer, time_step_rank),
-            Ssm::Mamba2 { head_dim, .. } => self.mamba2_tensors(&mixer, head_dim),
-        });
+        let norm = |name| {
+            let name = format!("{layer}.{name}.weight");
+            TensorSpec::new(&name, &[self.hidden_size], Role::Vector)
+        };
+        let mut all = vec![norm(names.norm)];
+        if kind.has_ssm() {
+            let mixer = format!("{layer}.{}", names.ssm);
+            all.extend(match self.ssm {
+                Ssm::Mamba { time_step_rank, .. } => self.mamba_tensors(&mixer, time_step_rank),
+                Ssm::Mamba2 { head_dim, norm, .. } => {
+                    self.mamba2_tensors(&mixer, head_dim, norm.is_some())
+                }
+                Ssm::Mamba3(mamba3) => self.mamba3_tensors(&mixer, mamba3),
+            });
+        }
+        if let Some(attention) = self.attention.filter(|_| kind.has_attention()) {
+            all.extend(self.attention_tensors(&format!("{layer}.{}", names.attention), attention));
+        }
+        if let Some(mlp) = self.mlp {
+            all.push(norm(names.mlp_norm));
+            all.extend(self.mlp_tensors(&format!("{layer}.{}", names.mlp), mlp));
+        }
         all
     }
 
-    fn mamba2_tensors(&self, mixer: &str, head_dim: usize) -> Vec<TensorSpec> {
+    fn attention_tensors(&self, mixer: &str, attention: AttentionConfig) -> Vec<TensorSpec> {
+        let AttentionConfig { num_heads, num_key_value_heads, head_dim, use_bias, .. } = attention;
+        let (d, q, k) = (self.hidden_size, num_heads * head_dim, num_key_value_heads * head_dim);
+        let (matrix, vector) = (Role::Matrix, Role::Vector);
+        named(
+            mixer,
+            &[
+                ("q_proj.weight", &[q, d], matrix, true),
+                ("q_proj.bias", &[q], vector, use_bias),
+                ("k_proj.weight", &[k, d], matrix, true),
+                ("k_proj.bias", &[k], vector, use_bias),
+                ("v_proj.weight", &[k, d], matrix, true),
+                ("v_proj.bias", &[k], vector, use_bias),
+                ("o_proj.weight", &[d, q], matrix, true),
+                ("o_proj.bias", &[d], vector, use_bias),
+            ],
+        )
+    }
+
+    fn mlp_tensors(&self, mlp: &str, MlpConfig { size, use_bias }: MlpConfig) -> Vec<TensorSpec> {
+        let d = self.hidden_size;
+        let matrices: &[(&str, [usize; 2])] = match self.family.names().mlp_layout {
+            MlpLayout::Separate => {
+                &[("gate_proj", [size, d]), ("up_proj", [size, d]), ("down_proj", [d, size])]
+            }
+            MlpLayout::GateFirst => {
+                &[("input_linear", [2 * size, d]), ("output_linear", [d, size])]
+            }
+            MlpLayout::GateLast => &[("fc1", [2 * size, d]), ("fc2", [d, size])],
+        };
+        let tensors = matrices.iter().flat_map(|(name, shape)| {
+            let weight = TensorSpec::new(&format!("{mlp}.{name}.weight"), shape, Role::Matrix);
+            let bias = TensorSpec::new(&format!("{mlp}.{name}.bias"), &shape[..1], Role::Vector);
+            [weight].into_iter().chain(use_bias.then_some(bias))
+        });
+        tensors.collect()
+    }
+
+    fn mamba2_tensors(&self, mixer: &str, head_dim: usize, has_norm: bool) -> Vec<TensorSpec> {
         let (d, inner, k) = (self.hidden_size, self.inner_size(), self.conv_kernel);
         let (heads, xbc) = (inner / head_dim, self.conv_channels());
         let rows = inner + xbc + heads;
@@ -121,9 +183,34 @@ impl Config {
                 ("dt_bias", &[heads], recurrence, true),
                 ("A_log", &[heads], recurrence, true),
                 ("D", &[heads], recurrence, true),
-                ("norm.weight", &[inner], vector, true),
+                ("norm.weight", &[inner], vector, has_norm),
                 ("out_proj.weight", &[d, inner], matrix, true),
-                ("out_proj.bias", &[d], vector, self.use_bias),
+                ("out_proj.bias", &[d], vector, self.has_out_proj_bias()),
+            ],
+        )
+    }
+
+    fn mamba3_tensors(&self, mixer: &str, mamba3: Mamba3Config) -> Vec<TensorSpec> {
+        let (d, inner, n) = (self.hidden_size, self.inner_size(), self.state_size);
+        let Mamba3Config { head_dim: p, n_groups: g, mimo_rank, out_norm, .. } = mamba3;
+        let (h, r, is_mimo) = (inner / p, mamba3.ranks(), mimo_rank.is_some());
+        let rows = 2 * inner + 2 * r * g * n + 3 * h + mamba3.angles(n);
+        let (matrix, vector, recurrence) = (Role::Matrix, Role::Vector, Role::Recurrence);
+        named(
+            mixer,
+            &[
+                ("in_proj.weight", &[rows, d], matrix, true),
+                ("dt_bias", &[h], recurrence, true),
+                ("B_bias", &[h, r, n], recurrence, true),
+                ("C_bias", &[h, r, n], recurrence, true),
+                ("B_norm.weight", &[n], vector, true),
+                ("C_norm.weight", &[n], vector, true),
+                ("mimo_x", &[h, r, p], matrix, is_mimo),
+                ("mimo_z", &[h, r, p], matrix, is_mimo),
+                ("mimo_o", &[h, r, p], matrix, is_mimo),
+                ("D", &[h], recurrence, true),
+                ("norm.weight", &[inner], vector, out_norm),
+                ("out_proj.weight", &[d, inner], matrix, true),
             ],
         )
     }

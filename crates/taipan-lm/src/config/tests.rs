@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn defaults_are_those_of_hugging_face() {
     let config = Config::from_json(r#"{"model_type": "mamba"}"#).unwrap();
-    assert_eq!((config.hidden_size, config.num_hidden_layers), (768, 32));
+    assert_eq!((config.hidden_size, config.layers.len()), (768, 32));
     assert_eq!((config.ssm, config.inner_size()), (Ssm::mamba(48), 1536));
     assert!(config.tie_word_embeddings && config.use_conv_bias && !config.use_bias);
 }
@@ -74,7 +74,7 @@ fn original_files_are_read() {
         family: Family::Mamba,
         vocab_size: 50288,
         hidden_size: 40,
-        num_hidden_layers: 3,
+        layers: vec![LayerKind::Ssm; 3],
         ssm: Ssm::mamba(5),
         state_size: 8,
         conv_kernel: 3,
@@ -82,6 +82,10 @@ fn original_files_are_read() {
         intermediate_size: Some(60),
         use_bias: true,
         use_conv_bias: false,
+        out_proj_bias: None,
+        attention: None,
+        mlp: None,
+        multipliers: Multipliers::default(),
         layer_norm_epsilon: 1e-5,
         residual_in_fp32: false,
         tie_word_embeddings: false,
@@ -97,7 +101,7 @@ fn original_files_are_read() {
     assert_eq!(config, expected);
     assert_eq!(Config::from_json(&config.to_original_json().unwrap()).unwrap(), config);
     let plain = Config::from_json(r#"{"d_model": 768}"#).unwrap();
-    let published = Config { num_hidden_layers: 64, ..Config::default() };
+    let published = Config { layers: vec![LayerKind::Ssm; 64], ..Config::default() };
     assert_eq!(plain, published, "the defaults of the original code");
     assert_eq!(Config::from_json(&plain.to_original_json().unwrap()).unwrap(), plain);
     let error = Config { layer_norm_epsilon: 1e-6, ..plain }.to_original_json().unwrap_err();
@@ -129,11 +133,10 @@ fn inner_channels_survive_the_original_product() {
 fn originals_of_another_kind_are_refused() {
     for (keys, expected) in [
         (r#""rms_norm": false"#, "rms_norm is false, expected true"),
-        (r#""d_intermediate": 512"#, "d_intermediate is 512, expected 0"),
         (r#""attn_layer_idx": [3]"#, "attn_layer_idx is [3], expected []"),
         (
             r#""ssm_cfg": {"layer": "Mamba4"}"#,
-            "ssm_cfg.layer is \"Mamba4\", expected \"Mamba1\" or \"Mamba2\"",
+            "ssm_cfg.layer is \"Mamba4\", expected \"Mamba1\", \"Mamba2\" or \"Mamba3\"",
         ),
         (r#""ssm_cfg": {"layer": "Mamba2", "d_ssm": 64}"#, "d_ssm is 64, expected null"),
         (r#""ssm_cfg": {"layer": "Mamba2", "rmsnorm": false}"#, "rmsnorm is false, expected true"),
@@ -162,8 +165,58 @@ fn originals_of_another_kind_are_refused() {
 }
 
 #[test]
+fn mlps_of_the_original_code_are_read_and_written() {
+    let json = r#"{"d_model": 24, "n_layer": 2, "vocab_size": 32, "d_intermediate": 130,
+        "ssm_cfg": {"layer": "Mamba2", "headdim": 8}}"#;
+    let config = Config::from_json(json).unwrap();
+    // Rounded up to a multiple of 128.
+    assert_eq!(config.mlp, Some(MlpConfig { size: 256, use_bias: false }));
+    let plain = Config { mlp: None, ..config.clone() };
+    assert_eq!(config.parameters() - plain.parameters(), 2 * (24 + 3 * 24 * 256));
+    let tensors = config.tensors();
+    let shape = |name: &str| tensors.iter().find(|tensor| tensor.name == name).unwrap();
+    assert_eq!(shape("backbone.layers.1.norm2.weight").shape, [24]);
+    assert_eq!(shape("backbone.layers.1.mlp.fc1.weight").shape, [512, 24]);
+    assert_eq!(shape("backbone.layers.1.mlp.fc2.weight").shape, [24, 256]);
+    assert_eq!(Config::from_json(&config.to_original_json().unwrap()).unwrap(), config);
+    let saved = Config::from_json(&config.to_json(DType::F32, None)).unwrap();
+    assert_eq!(saved.mlp, config.mlp, "a key of ours");
+}
+
+#[test]
+fn what_files_of_a_family_cannot_say_is_refused() {
+    let plain = Config::from_json(r#"{"model_type": "mamba2"}"#).unwrap();
+    let error = |change: fn(&mut Config)| {
+        let mut config = plain.clone();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert_eq!(
+        error(|c| c.multipliers.ssm_out = 0.5),
+        "config: multipliers.ssm_out is 0.5, expected what files of Mamba-2 can say"
+    );
+    assert_eq!(
+        error(|c| c.out_proj_bias = Some(true)),
+        "config: out_proj_bias is true, expected what files of Mamba-2 can say"
+    );
+    assert_eq!(
+        error(|c| c.layers[3] = LayerKind::Attention),
+        "config: attention is missing, expected the heads of layer 3"
+    );
+    let attention = error(|c| {
+        c.layers[3] = LayerKind::Attention;
+        c.attention = Some(AttentionConfig::new(4, 2, 16));
+    });
+    assert_eq!(
+        attention,
+        "config: layers is ones with attention, expected what files of Mamba-2 can say"
+    );
+    assert!(error(|c| c.ssm = Ssm::mamba(3)).starts_with("config: ssm is Mamba"));
+}
+
+#[test]
 fn tensors_add_up_to_the_published_number() {
-    let config = Config { num_hidden_layers: 24, ..Config::default() };
+    let config = Config { layers: vec![LayerKind::Ssm; 24], ..Config::default() };
     let count = |tensor: &TensorSpec| tensor.shape.iter().product::<usize>();
     assert_eq!(config.tensors().iter().map(count).sum::<usize>(), 129_135_360);
     assert_eq!(config.tensors().len(), 2 + 24 * 10);
@@ -194,7 +247,10 @@ fn what_is_written_is_read() {
         |c| (c.use_bias, c.use_conv_bias, c.residual_in_fp32) = (true, false, false),
         |c| (c.expand, c.ssm, c.state_size, c.conv_kernel) = (3, Ssm::mamba(5), 7, 2),
         |c| (c.init.time_step_scale, c.init.time_step_floor) = (0.1, 1.0 / 3.0),
-        |c| (c.vocab_size, c.hidden_size, c.num_hidden_layers, c.ssm) = (9, 8, 1, Ssm::mamba(1)),
+        |c| {
+            (c.vocab_size, c.hidden_size, c.layers, c.ssm) =
+                (9, 8, vec![LayerKind::Ssm], Ssm::mamba(1))
+        },
     ];
     for change in changes {
         let mut config = Config::default();
@@ -222,7 +278,7 @@ fn invalid_values_are_refused() {
         assert_eq!(found, format!("config: {key} is {value}, expected {expected}"));
     }
     let expected = "config: model_type is \"bert\", expected one of \"mamba\", \"falcon_mamba\", \
-                    \"mamba2\"";
+                    \"mamba2\", \"granitemoehybrid\", \"falcon_h1\"";
     assert_eq!(error(r#"{"model_type": "bert"}"#), expected);
     assert_eq!(error("{}"), expected.replace("\"bert\"", "missing"));
     let relu = error(r#"{"model_type": "mamba", "hidden_act": "relu"}"#);
@@ -266,7 +322,7 @@ fn mamba2_is_read_and_written_in_both_layouts() {
     let ssm = Ssm::Mamba2 {
         head_dim: 8,
         n_groups: 3,
-        norm_groups: 1,
+        norm: Some(Mamba2Norm::gate_first(1)),
         time_step_limit: [0.01, f64::INFINITY],
         chunk_size: 32,
     };
@@ -290,7 +346,7 @@ fn mamba2_is_read_and_written_in_both_layouts() {
     let ssm = Ssm::Mamba2 {
         head_dim: 8,
         n_groups: 3,
-        norm_groups: 3,
+        norm: Some(Mamba2Norm::gate_first(3)),
         time_step_limit: [0.0, f64::INFINITY],
         chunk_size: 256,
     };
@@ -323,4 +379,53 @@ fn mamba2_is_read_and_written_in_both_layouts() {
     // Mamba-Codestral-7B.
     let codestral = Config::from_json(r#"{"model_type": "mamba2"}"#).unwrap();
     assert_eq!(codestral.parameters(), 7_285_403_648);
+}
+
+/// Hugging Face's library has no such model: files are those of the original code.
+#[test]
+fn mamba3_is_read_and_written_as_the_original_code_does() {
+    let json = |ssm: &str, more: &str| {
+        format!(
+            r#"{{"d_model": 64, "n_layer": 2, "vocab_size": 98{more},
+                "ssm_cfg": {{"layer": "Mamba3", "headdim": 16{ssm}}}}}"#
+        )
+    };
+    let plain = Config::from_json(&json("", "")).unwrap();
+    let expected = Config {
+        family: Family::Mamba3,
+        vocab_size: 104,
+        hidden_size: 64,
+        layers: vec![LayerKind::Ssm; 2],
+        ssm: Ssm::Mamba3(Mamba3Config::new(16)),
+        state_size: 128,
+        ..Config::default()
+    };
+    assert_eq!(plain, expected);
+    let ssm = r#", "d_state": 10, "expand": 1.5, "ngroups": 3, "rope_fraction": 1.0, "A_floor": 0.5,
+        "is_outproj_norm": true, "is_mimo": true, "mimo_rank": 2, "A_activation": "softplus""#;
+    let odd = Config::from_json(&json(ssm, r#", "d_intermediate": 100"#)).unwrap();
+    assert_eq!((odd.inner_size(), odd.mlp.unwrap().size), (96, 128));
+    let names: Vec<String> = odd.tensors().into_iter().map(|tensor| tensor.name).collect();
+    assert_eq!((names.len(), &*names[0]), (1 + 2 * 16 + 1, "backbone.embedding.weight"));
+    assert_eq!(odd.tensors()[2].shape, [2 * 96 + 2 * 2 * 3 * 10 + 3 * 6 + 5, 64]);
+    for config in [plain, odd] {
+        let text = config.to_json(DType::BF16, Some(0));
+        assert_eq!(text, config.to_original_json().unwrap());
+        assert_eq!(Config::read(&text).unwrap(), (config, Layout::Original));
+    }
+    for (ssm, why) in [
+        (r#", "d_conv": 4"#, "ssm_cfg has d_conv, which is not known"),
+        (r#", "rope_fraction": 0.3"#, "rope_fraction is 0.3, expected 0.5 or 1"),
+        (r#", "A_activation": "relu""#, "expected \"heavy_tail\" or \"softplus\""),
+        (r#", "is_mimo": true, "mimo_rank": 33"#, "mimo_rank is 33, expected 1 to 32"),
+        (r#", "is_mimo": true, "d_state": 9"#, "state_size is 9, expected an even number"),
+        (r#", "ngroups": 3"#, "n_groups is 3, expected a divisor of the number of heads, 8"),
+        (r#", "d_state": 3"#, "state_size is 3, expected enough for a pair of states that turns"),
+        (r#", "A_floor": -1"#, "A_floor is -1"),
+    ] {
+        let error = Config::from_json(&json(ssm, "")).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let error = Config::from_json(r#"{"model_type": "mamba3"}"#).unwrap_err().to_string();
+    assert!(error.contains("expected the config.json of the original code"), "{error}");
 }

@@ -58,7 +58,7 @@ impl Generation<'_> {
     /// use taipan::{DType, Device};
     /// use taipan_lm::{Config, Generation, LanguageModel, Preset, Sampler, CompletionOptions, Tokenizer};
     ///
-    /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(256) };
+    /// let config = Config { hidden_size: 16, ..Preset::Tiny.config(256) };
     /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let tokenizer = Tokenizer::bytes();
     /// let mut generation = Generation::new(&model, Sampler::default())?;

@@ -36,7 +36,7 @@ const CHUNK: usize = 256;
 /// use taipan::{DType, Device};
 /// use taipan_lm::{Config, Generation, LanguageModel, Preset, Sampler};
 ///
-/// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+/// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
 /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let sampler = Sampler { top_p: 0.9, seed: 7, ..Sampler::default() };
 /// let mut generation = Generation::new(&model, sampler)?;
@@ -239,7 +239,14 @@ impl<'m> Generation<'m> {
     fn process(&mut self, ids: &[u32]) -> Result<()> {
         let b = self.batch_size();
         let ids = Tensor::new(ids, &[b, ids.len() / b], self.model.device())?;
-        let before = self.processed.as_ref().map(|processed| &processed.state);
+        // The state is given away, so that attention can add to its cache in place.
+        let is_new = self.seen.iter().all(BTreeSet::is_empty);
+        let before = self.processed.take().map(|processed| processed.state);
+        ensure!(
+            is_new || before.is_some(),
+            OP,
+            "an earlier step failed, expected a new generation"
+        );
         let (logits, state) = self.model.next(&ids, before)?;
         self.processed = Some(Processed { state, logits });
         Ok(())

@@ -12,18 +12,20 @@ use crate::{Error, LanguageModel, Result, State};
 const FORMAT: &str = "taipan-state-1";
 
 /// Where a [`Generation`](crate::Generation) is: all that a continuation needs, for each sequence
-/// of a batch. It is a few hundred kilobytes for a small model, whatever the length of the text.
+/// of a batch. It is a few hundred kilobytes for a small model, whatever the length of the text; one
+/// of a model with attention grows with it, by the keys and values of each token.
 ///
 /// As a file it is in the format safetensors. Its metadata has the model's
 /// [fingerprint](LanguageModel::fingerprint), the position, the seed and the counter; its tensors are
-/// `layers.{i}.conv_state`, `layers.{i}.ssm_state`, `logits` and `tokens`.
+/// `layers.{i}.conv_state` and `ssm_state`, of Mamba-3 `turns`, `ssm_state`, `k` and `x`, of attention
+/// `keys` and `values`; `logits` and `tokens`.
 ///
 /// ```
 /// use taipan::{DType, Device};
 /// use taipan_lm::{Config, Generation, LanguageModel, Preset, Sampler, Snapshot};
 ///
 /// # let path = std::env::temp_dir().join(format!("taipan-snapshot-{}", std::process::id()));
-/// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+/// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
 /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let fingerprint = pollster::block_on(model.fingerprint())?;
 /// let mut generation = Generation::new(&model, Sampler::default())?;
@@ -74,14 +76,13 @@ impl Snapshot {
         };
         let tokens: Vec<u32> = self.tokens.iter().flat_map(padded).collect();
         let tokens = Tensor::new(&tokens, &[self.tokens.len(), m], &Device::Cpu)?;
-        let others = [("logits", &self.logits), ("tokens", &tokens)];
-        let others = others.map(|(name, tensor)| (name.to_owned(), tensor));
-        let stored: Vec<Stored> = self
-            .state
-            .tensors()
-            .chain(others)
+        let mut tensors = self.state.tensors()?;
+        tensors.push(("logits".to_owned(), self.logits.clone()));
+        tensors.push(("tokens".to_owned(), tokens));
+        let stored: Vec<Stored> = tensors
+            .iter()
             .map(|(name, tensor)| Stored {
-                name,
+                name: name.clone(),
                 shape: tensor.shape().to_vec(),
                 tensors: vec![tensor],
             })
@@ -192,7 +193,7 @@ fn shape(model: &LanguageModel) -> String {
     let config = model.config();
     format!(
         "{} layers of width {}, vocabulary {}, {}",
-        config.num_hidden_layers,
+        config.layers.len(),
         config.hidden_size,
         config.vocab_size,
         model.dtype()

@@ -24,7 +24,7 @@ const OWNER: &str = "lora";
 /// use taipan::{DType, Device};
 /// use taipan_lm::{Config, LanguageModel, Lora, Preset};
 ///
-/// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+/// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
 /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let lora = Lora { rank: 4, ..Lora::new(&config) };
 /// assert_eq!(lora.targets, ["in_proj", "x_proj"]);
@@ -54,12 +54,15 @@ pub struct Lora {
 impl Lora {
     /// Rank 8, on all matrices of such a model for which other tools read adapters.
     pub fn new(config: &Config) -> Lora {
-        let targets = config.family.lora_targets().iter().map(|target| target.to_string());
+        let modules = modules(config);
+        // Not every model of a family has attention.
+        let has = |target: &&&str| modules.iter().any(|module| is_target(target, module));
+        let targets = config.family.lora_targets().iter().filter(has);
         Lora {
             rank: 8,
             alpha: 16.0,
             dropout: 0.0,
-            targets: targets.collect(),
+            targets: targets.map(|target| target.to_string()).collect(),
             rslora: false,
             base: String::new(),
         }

@@ -1,31 +1,62 @@
-//! A layer: norm and mixer, the paper's figure 3.
+//! A layer: a norm and mixers, the paper's figure 3, and perhaps a norm and an MLP.
 
-use taipan::nn::{Init, Linear, MambaState, Module, RmsNorm, ScanObserver, Visitor};
-use taipan::{DType, Tensor, recompute};
+use taipan::nn::{
+    BlockParameter, GatedMlp, GatedMlpOptions, Init, Linear, Module, RmsNorm, ScanObserver, Visitor,
+};
+use taipan::{DType, Error, Tensor, recompute};
 
-use super::mixer::Mixer;
+use super::mixer::{Mixer, MixerState, out_init};
 use super::parameter::ParameterBuilder;
 use crate::Config;
-use crate::config::Names;
+use crate::config::{LayerKind, MlpConfig, Names};
 use crate::error::Result;
 
-/// Adds `mixer(norm(r))` to the residual stream `r`.
+/// Adds `Σ output·mixer(input·norm(r))` to the residual stream `r`, and then perhaps
+/// `output·mlp(norm'(r))`.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     names: &'static Names,
     norm: RmsNorm, // of d
-    mixer: Mixer,
+    mixers: Vec<Branch>,
+    mlp: Option<Mlp>,
 }
+
+/// A mixer with its name and its factors.
+#[derive(Clone, Debug)]
+struct Branch {
+    name: &'static str,
+    mixer: Mixer,
+    input: f64,
+    output: f64,
+}
+
+#[derive(Clone, Debug)]
+struct Mlp {
+    norm: RmsNorm, // of d
+    mlp: GatedMlp,
+    output: f64,
+}
+
+/// What a layer remembers: a state for each of its mixers.
+pub(super) type LayerState = Vec<MixerState>;
 
 impl Module for Layer {
     fn visit<'a>(&'a self, visitor: &mut Visitor<'_, &'a Tensor>) {
         visitor.field(self.names.norm, &self.norm);
-        visitor.field(self.names.mixer, &self.mixer);
+        self.mixers.iter().for_each(|branch| visitor.field(branch.name, &branch.mixer));
+        if let Some(Mlp { norm, mlp, .. }) = &self.mlp {
+            visitor.field(self.names.mlp_norm, norm);
+            visitor.field(self.names.mlp, mlp);
+        }
     }
 
     fn visit_mut<'a>(&'a mut self, visitor: &mut Visitor<'_, &'a mut Tensor>) {
         visitor.field(self.names.norm, &mut self.norm);
-        visitor.field(self.names.mixer, &mut self.mixer);
+        self.mixers.iter_mut().for_each(|branch| visitor.field(branch.name, &mut branch.mixer));
+        if let Some(Mlp { norm, mlp, .. }) = &mut self.mlp {
+            visitor.field(self.names.mlp_norm, norm);
+            visitor.field(self.names.mlp, mlp);
+        }
     }
 }
 
@@ -42,37 +73,78 @@ pub(super) struct Stream {
 impl Layer {
     pub(super) fn new(
         config: &Config,
-        index: usize,
+        (index, kind): (usize, LayerKind),
         builder: &mut ParameterBuilder,
     ) -> Result<Layer> {
-        let names = config.family.names();
+        let (names, factors) = (config.family.names(), &config.multipliers);
         let layer = format!("{}.{index}", names.layers);
+        let new_norm = |name, builder: &mut ParameterBuilder| -> Result<RmsNorm> {
+            let weight = builder.whole(&format!("{layer}.{name}.weight"), Init::Ones)?;
+            Ok(RmsNorm { weight, eps: config.layer_norm_epsilon })
+        };
         let mut norm = None;
-        let mixer = Mixer::ssm(config, &mut |parameter| {
+        let mut make = |block: &str, parameter: BlockParameter| {
             // The norm has its turn here: the weights of every seed follow from this order.
-            if parameter.stored == "conv1d.weight" {
-                let weight =
-                    builder.whole(&format!("{layer}.{}.weight", names.norm), Init::Ones)?;
-                norm = Some(RmsNorm { weight, eps: config.layer_norm_epsilon });
+            let first = ["conv1d.weight", "q_proj.weight", "B_norm.weight"];
+            if norm.is_none() && first.contains(&parameter.stored) {
+                norm = Some(new_norm(names.norm, builder)?);
             }
-            let stored = format!("{layer}.{}.{}", names.mixer, parameter.stored);
+            let stored = format!("{layer}.{block}.{}", parameter.stored);
             builder.build(&stored, parameter.rows, parameter.init)
-        })?;
-        Ok(Layer { names, norm: norm.expect("a mixer has a convolution"), mixer })
+        };
+        let mut mixers = Vec::new();
+        if kind.has_ssm() {
+            let name = names.ssm;
+            let mixer = Mixer::ssm(config, &mut |parameter| make(name, parameter))?;
+            mixers.push(Branch { name, mixer, input: factors.ssm_in, output: factors.ssm_out });
+        }
+        if let Some(attention) = config.attention.as_ref().filter(|_| kind.has_attention()) {
+            let (name, input) = (names.attention, factors.attention_in);
+            let mixer =
+                Mixer::attention(config, attention, &mut |parameter| make(name, parameter))?;
+            mixers.push(Branch { name, mixer, input, output: factors.attention_out });
+        }
+        let norm = norm.expect("a mixer has a convolution, queries or a norm of B");
+        let mlp = config.mlp.map(|MlpConfig { size, use_bias }| {
+            let norm = new_norm(names.mlp_norm, builder)?;
+            let options = GatedMlpOptions {
+                use_bias,
+                layout: names.mlp_layout,
+                gate_multiplier: factors.mlp_gate,
+                out_init: out_init(config, size),
+                ..GatedMlpOptions::new(config.hidden_size, size)
+            };
+            let mlp = GatedMlp::build(&options, &mut |parameter| {
+                let stored = format!("{layer}.{}.{}", names.mlp, parameter.stored);
+                builder.build(&stored, parameter.rows, parameter.init)
+            })?;
+            Ok::<_, crate::Error>(Mlp { norm, mlp, output: factors.mlp_out })
+        });
+        Ok(Layer { names, norm, mixers, mlp: mlp.transpose()? })
     }
 
     /// Its projections, by their names in the layer.
     pub(super) fn projections(&self) -> impl Iterator<Item = (String, &Linear)> {
-        let mixer = self.names.mixer;
-        let name = move |(name, linear)| (format!("{mixer}.{name}"), linear);
-        self.mixer.projections().into_iter().map(name)
+        let mixers = self.mixers.iter().flat_map(|Branch { name, mixer, .. }| {
+            mixer
+                .projections()
+                .into_iter()
+                .map(move |(linear, of)| (format!("{name}.{linear}"), of))
+        });
+        let (mlp, name) = (self.mlp.iter(), self.names.mlp);
+        let mlp = mlp.flat_map(|Mlp { mlp, .. }| mlp.projections());
+        mixers.chain(mlp.map(move |(linear, of)| (format!("{name}.{linear}"), of)))
     }
 
     /// [`projections`](Layer::projections), to be changed.
     pub(super) fn projections_mut(&mut self) -> impl Iterator<Item = (String, &mut Linear)> {
-        let mixer = self.names.mixer;
-        let name = move |(name, linear)| (format!("{mixer}.{name}"), linear);
-        self.mixer.projections_mut().into_iter().map(name)
+        let mixers = self.mixers.iter_mut().flat_map(|Branch { name, mixer, .. }| {
+            let all = mixer.projections_mut().into_iter();
+            all.map(move |(linear, of)| (format!("{name}.{linear}"), of))
+        });
+        let (mlp, name) = (self.mlp.iter_mut(), self.names.mlp);
+        let mlp = mlp.flat_map(|Mlp { mlp, .. }| mlp.projections_mut());
+        mixers.chain(mlp.map(move |(linear, of)| (format!("{name}.{linear}"), of)))
     }
 
     /// The residual stream after the layer, and the layer's final state.
@@ -83,8 +155,8 @@ impl Layer {
         &self,
         stream: &Stream,
         seq_start: Option<&Tensor>,
-        initial: Option<&MambaState>,
-    ) -> taipan::Result<(Stream, MambaState)> {
+        initial: Option<LayerState>,
+    ) -> taipan::Result<(Stream, LayerState)> {
         self.forward_observed(stream, seq_start, initial, &mut |_, y| Ok(y))
     }
 
@@ -93,12 +165,42 @@ impl Layer {
         &self,
         stream: &Stream,
         seq_start: Option<&Tensor>,
-        initial: Option<&MambaState>,
+        initial: Option<LayerState>,
         observe: ScanObserver,
-    ) -> taipan::Result<(Stream, MambaState)> {
+    ) -> taipan::Result<(Stream, LayerState)> {
+        let dtype = stream.dtype;
         let (u, residual) = stream.normed(&self.norm)?;
-        let (hidden, state) = self.mixer.forward(&u, seq_start, initial, observe)?;
-        Ok((Stream { hidden, residual: Some(residual), dtype: stream.dtype }, state))
+        let mut initial = self.initial_states(initial)?.into_iter();
+        let (mut sum, mut states) = (None, Vec::with_capacity(self.mixers.len()));
+        for Branch { mixer, input, output, .. } in &self.mixers {
+            let (u, initial) = (u.scale(*input)?, initial.next().flatten());
+            let (y, state) = mixer.forward(&u, seq_start, initial, observe)?;
+            let y = y.scale(*output)?;
+            sum = Some(sum.map_or(Ok(y.clone()), |sum: Tensor| sum.add(&y))?);
+            states.push(state);
+        }
+        let hidden = sum.expect("a layer has a mixer");
+        let stream = Stream { hidden, residual: Some(residual), dtype };
+        let Some(Mlp { norm, mlp, output }) = &self.mlp else { return Ok((stream, states)) };
+        let (w, residual) = stream.normed(norm)?;
+        let hidden = mlp.forward(&w)?.scale(*output)?;
+        Ok((Stream { hidden, residual: Some(residual), dtype }, states))
+    }
+
+    /// Those of the mixers.
+    fn initial_states(
+        &self,
+        initial: Option<LayerState>,
+    ) -> taipan::Result<Vec<Option<MixerState>>> {
+        let expected = self.mixers.len();
+        match initial {
+            None => Ok(vec![None; expected]),
+            Some(states) if states.len() == expected => Ok(states.into_iter().map(Some).collect()),
+            Some(states) => {
+                let why = format!("states of {} mixers, expected {expected}", states.len());
+                Err(Error::Shape { op: "layer", why })
+            }
+        }
     }
 
     /// [`forward`](Layer::forward) from zero states, of which only the inputs are saved for

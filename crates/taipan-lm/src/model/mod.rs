@@ -16,7 +16,8 @@
 //! | `b`, `c` of a scan | B, C | how inputs enter states, and states outputs |
 //! | `x`, `z` | | the two branches of a layer: the sequence, and its gate |
 //!
-//! A layer of Mamba is
+//! Every layer adds to the residual stream, `r += Σ mixer(norm(r))`, and perhaps
+//! `r += mlp(norm'(r))`. With the mixer of Mamba it is
 //!
 //! ```text
 //! hidden → norm → in_proj → x, z
@@ -36,7 +37,7 @@ use taipan::nn::{Embedding, Init, Linear, Matrix, Module, RmsNorm, ScanObserver,
 use taipan::{Activation, Arena, DType, Device, Int8, Tensor, linear, linear_cross_entropy};
 
 pub(crate) use self::adapt::TargetModule;
-use self::layer::{Layer, Stream};
+use self::layer::{Layer, LayerState, Stream};
 pub(crate) use self::parameter::ParameterSpec;
 pub use self::parameter::{Parameter, Role};
 use self::parameter::{ParameterBuilder, Values};
@@ -53,7 +54,7 @@ use crate::{Batch, Config, IGNORE};
 /// use taipan::{DType, Device};
 /// use taipan_lm::{Batch, Config, LanguageModel, Preset};
 ///
-/// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+/// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
 /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
 /// let batch = Batch {
 ///     batch_size: 1,
@@ -165,7 +166,8 @@ impl LanguageModel {
         let builder = &mut ParameterBuilder::new(config, dtype, device, values);
         let range = Init::Normal(config.init.initializer_range);
         let embeddings = builder.whole(&config.embeddings(), range)?;
-        let layers = (0..config.num_hidden_layers).map(|i| Layer::new(config, i, builder));
+        let layers = config.layers.iter().copied().enumerate();
+        let layers = layers.map(|layer| Layer::new(config, layer, builder));
         let layers = layers.collect::<Result<_>>()?;
         let norm_f = format!("{}.weight", config.family.names().norm_f);
         let weight = builder.whole(&norm_f, Init::Ones)?;
@@ -209,7 +211,7 @@ impl LanguageModel {
     /// use taipan::{DType, Device, Tensor};
     /// use taipan_lm::{Config, LanguageModel, Preset};
     ///
-    /// let config = Config { hidden_size: 64, num_hidden_layers: 2, ..Preset::Tiny.config(100) };
+    /// let config = Config { hidden_size: 64, ..Preset::Tiny.config(100) };
     /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let bytes = |model: &LanguageModel| -> usize {
     ///     model.weights().iter().map(|weight| weight.len() * weight.dtype().size()).sum()
@@ -305,22 +307,22 @@ impl LanguageModel {
     /// The logits after the last token of each sequence, `[b, v]`, and the final state.
     ///
     /// `ids` is `[b, l]`, of type u32; `initial` is the state after the tokens before them, none at
-    /// the beginning of a text.
+    /// the beginning of a text. It is taken, so that attention can add to its cache in place.
     ///
     /// ```
     /// use taipan::{DType, Device, Tensor};
     /// use taipan_lm::{Config, LanguageModel, Preset};
     ///
-    /// let config = Config { hidden_size: 16, num_hidden_layers: 2, ..Preset::Tiny.config(10) };
+    /// let config = Config { hidden_size: 16, ..Preset::Tiny.config(10) };
     /// let model = LanguageModel::new(&config, DType::F32, 1, &Device::Cpu)?;
     /// let ids = |ids: &[u32]| Tensor::new(ids, &[1, ids.len()], &Device::Cpu);
     /// let (logits, state) = model.next(&ids(&[3, 1, 4])?, None)?;
     /// let likeliest = logits.argmax(1)?.item()? as u32;
-    /// let (logits, _) = model.next(&ids(&[likeliest])?, Some(&state))?;
+    /// let (logits, _) = model.next(&ids(&[likeliest])?, Some(state))?;
     /// assert_eq!(logits.shape(), [1, 10]);
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
-    pub fn next(&self, ids: &Tensor, initial: Option<&State>) -> Result<(Tensor, State)> {
+    pub fn next(&self, ids: &Tensor, initial: Option<State>) -> Result<(Tensor, State)> {
         taipan::no_grad(|| {
             let (normed, state) = self.advance("next", ids, initial)?;
             let &[b, l, d] = normed.shape().as_array().expect("[b, l, d]");
@@ -339,7 +341,7 @@ impl LanguageModel {
         &self,
         ids: &Tensor,
         targets: &Tensor,
-        initial: Option<&State>,
+        initial: Option<State>,
     ) -> Result<(Tensor, State)> {
         taipan::no_grad(|| {
             let (normed, state) = self.advance("loss_from", ids, initial)?;
@@ -360,24 +362,27 @@ impl LanguageModel {
     }
 
     /// What the head reads, `[b, l, d]`, and the final state.
-    fn advance(&self, op: &str, ids: &Tensor, initial: Option<&State>) -> Result<(Tensor, State)> {
+    fn advance(&self, op: &str, ids: &Tensor, initial: Option<State>) -> Result<(Tensor, State)> {
         let &[_, l] = ids.shape() else {
             let why = format!("ids are {:?}, expected [b, l]", ids.shape());
             return Err(Error::invalid(op, why));
         };
         ensure!(l > 0, op, "ids are [b, 0], expected at least one token");
         let expected = self.layers.len();
-        let found = initial.map_or(expected, |state| state.layers.len());
+        let position = initial.as_ref().map_or(0, State::position) + l as u64;
+        let initial: Vec<Option<LayerState>> = match initial {
+            Some(state) => state.layers.into_iter().map(Some).collect(),
+            None => vec![None; expected],
+        };
+        let found = initial.len();
         ensure!(found == expected, op, "a state of {found} layers, expected {expected}");
         let mut stream = self.embed(ids)?;
-        let mut layers = Vec::with_capacity(self.layers.len());
-        for (i, layer) in self.layers.iter().enumerate() {
-            let (next, state) =
-                layer.forward(&stream, None, initial.map(|initial| &initial.layers[i]))?;
+        let mut layers = Vec::with_capacity(expected);
+        for (layer, initial) in self.layers.iter().zip(initial) {
+            let (next, state) = layer.forward(&stream, None, initial)?;
             stream = next;
             layers.push(state);
         }
-        let position = initial.map_or(0, State::position) + l as u64;
         Ok((self.normed(&stream)?, State { layers, position }))
     }
 
@@ -385,11 +390,13 @@ impl LanguageModel {
         let role = if self.config.residual_in_fp32 { Role::Recurrence } else { Role::Matrix };
         let (hidden, dtype) = (self.embeddings.forward(ids)?, role.dtype(self.dtype));
         let hidden = if self.is_quantized() { hidden.cast(self.dtype)? } else { hidden };
+        let hidden = hidden.scale(self.config.multipliers.embedding)?;
         Ok(Stream { hidden, residual: None, dtype })
     }
 
+    /// What the head reads, with the factor of the logits.
     fn normed(&self, stream: &Stream) -> taipan::Result<Tensor> {
-        Ok(stream.normed(&self.norm_f)?.0)
+        stream.normed(&self.norm_f)?.0.scale(self.config.multipliers.logits)
     }
 
     /// `[…, d]` to `[…, v]`.

@@ -70,8 +70,8 @@ pub enum Role {
     Matrix,
     /// The weight of a norm, or a bias.
     Vector,
-    /// `A_log`, `D` or the bias of Δ: half precision is not enough for the recurrence, so that
-    /// these are f32 in such a model.
+    /// `A_log`, `D`, the bias of Δ or, of Mamba-3, of B and C: half precision is not enough for the
+    /// recurrence, so that these are f32 in such a model.
     Recurrence,
 }
 
@@ -142,7 +142,7 @@ impl<'a> ParameterBuilder<'a> {
         let values = (self.values)(&ParameterSpec { stored, rows, init })?;
         // The middle dimension of a depthwise convolution is 1.
         let values = match *values.shape() {
-            [d, 1, k] => values.reshape(&[d, k])?,
+            [d, 1, k] if stored.name.ends_with("conv1d.weight") => values.reshape(&[d, k])?,
             _ => values,
         };
         let values = values.cast(stored.role.dtype(self.dtype))?.to(self.device)?;

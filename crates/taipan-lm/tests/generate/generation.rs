@@ -4,7 +4,7 @@ use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Generation, Sampler};
 
-use crate::{model, prompt, steps};
+use crate::{hybrid, model, prompt, steps};
 
 fn read(tensor: &Tensor) -> Vec<f64> {
     tensor.to(&Device::Cpu).unwrap().cast(DType::F64).unwrap().read_blocking().unwrap()
@@ -13,17 +13,18 @@ fn read(tensor: &Tensor) -> Vec<f64> {
 /// A prompt of more than one chunk gives what the model gives token by token.
 #[test]
 fn a_prompt_in_chunks_is_the_whole() {
-    for device in devices() {
-        let model = model(DType::F32, 1, &device);
-        let ids = prompt(600);
+    for model in
+        devices().iter().flat_map(|device| [model, hybrid].map(|of| of(DType::F32, 1, device)))
+    {
+        let (ids, device) = (prompt(600), model.device());
         let mut generation = Generation::new(&model, Sampler::default()).unwrap();
         generation.prompt(&ids).unwrap();
         let found = generation.snapshot().unwrap();
         assert_eq!((found.state.position(), generation.position()), (600, 600));
         let mut expected = None;
         for id in &ids {
-            let id = Tensor::new(&[*id], &[1, 1], &device).unwrap();
-            let state = expected.as_ref().map(|(_, state)| state);
+            let id = Tensor::new(&[*id], &[1, 1], device).unwrap();
+            let state = expected.map(|(_, state)| state);
             expected = Some(model.next(&id, state).unwrap());
         }
         let (found, expected) = (read(&found.logits), read(&expected.unwrap().0));
@@ -52,7 +53,7 @@ fn the_same_seed_gives_the_same_tokens() {
         let mut expected = Vec::new();
         for _ in 0..30 {
             let input = Tensor::new(&ids, &[1, ids.len()], &device).unwrap();
-            let (logits, next) = model.next(&input, state.as_ref()).unwrap();
+            let (logits, next) = model.next(&input, state).unwrap();
             let token = logits.argmax(1).unwrap().item().unwrap() as u32;
             expected.push(token);
             (ids, state) = (vec![token], Some(next));

@@ -12,18 +12,35 @@ use std::path::PathBuf;
 
 use taipan::nn::Module;
 use taipan::{DType, Device};
-use taipan_lm::{Config, Generation, LanguageModel, Preset};
+use taipan_lm::{AttentionConfig, Config, Generation, LanguageModel, LayerKind, Preset};
 
 /// A model with random weights, large enough that its predictions differ.
 fn model(dtype: DType, seed: u64, device: &Device) -> LanguageModel {
     let config = Config {
         hidden_size: 16,
-        num_hidden_layers: 2,
+        layers: vec![LayerKind::Ssm; 2],
         state_size: 4,
         tie_word_embeddings: false,
         ..Preset::Tiny.config(300)
     };
-    let mut model = LanguageModel::new(&config, dtype, seed, device).unwrap();
+    random(&config, dtype, seed, device)
+}
+
+/// The same of a model with attention, which knows of positions.
+fn hybrid(dtype: DType, seed: u64, device: &Device) -> LanguageModel {
+    let attention = AttentionConfig { rope_theta: Some(1e4), ..AttentionConfig::new(4, 2, 6) };
+    let config = Config {
+        hidden_size: 16,
+        layers: vec![LayerKind::Attention, LayerKind::Ssm],
+        attention: Some(attention),
+        tie_word_embeddings: false,
+        ..Preset::HybridTiny.config(300)
+    };
+    random(&config, dtype, seed, device)
+}
+
+fn random(config: &Config, dtype: DType, seed: u64, device: &Device) -> LanguageModel {
+    let mut model = LanguageModel::new(config, dtype, seed, device).unwrap();
     for (name, parameter) in model.parameters_mut() {
         if name == "lm_head.weight" {
             *parameter = parameter.scale(40.0).unwrap().detached();

@@ -5,7 +5,7 @@ use taipan::nn::Module;
 use taipan::{DType, Device};
 use taipan_lm::{Generation, Sampler, Snapshot};
 
-use crate::{directory, fingerprint, model, prompt, steps};
+use crate::{directory, fingerprint, hybrid, model, prompt, steps};
 
 fn bytes(snapshot: &Snapshot, model: &taipan_lm::LanguageModel, fingerprint: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -24,8 +24,12 @@ fn a_continuation_is_that_without_a_stop() {
     let directory = directory("continuation");
     for device in devices() {
         let half = device.supports(DType::F16).then_some(DType::F16);
-        for dtype in [DType::F32].into_iter().chain(half) {
-            let model = model(dtype, 1, &device);
+        for (dtype, new) in [DType::F32]
+            .into_iter()
+            .chain(half)
+            .flat_map(|dtype| [model as fn(_, _, &Device) -> _, hybrid].map(|new| (dtype, new)))
+        {
+            let model = new(dtype, 1, &device);
             let fingerprint = fingerprint(&model);
             let sampler = Sampler {
                 temperature: 1.1,

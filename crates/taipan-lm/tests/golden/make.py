@@ -10,7 +10,10 @@ writes models as transformers saves them, and what it computes with them:
 - options/ and others, each with options that are not the default: `values.json` has a batch, its loss, the logits
   of all tokens, the norms of gradients, and 32 tokens of greedy decoding; `gradients.safetensors` the gradients;
 - falcon/: a Falcon-Mamba; mamba2/ and mamba2-groups/: Mamba-2; as the others;
-- lora/ and lora-tied/: adapters of odd/ and biased/ as PEFT saves them, and the same values of the adapted model;
+- granite/ and granite-rope/: Granite 4.0 H; falcon-h1/ and two with norms: Falcon-H1; curve-hybrid/: 20 steps of a
+  Granite;
+- lora/, lora-tied/ and lora-hybrid/: adapters of odd/, biased/ and granite/ as PEFT saves them, and the same values of
+  the adapted model;
 - original/: such a model with the names, the config.json and the pytorch_model.bin of the paper's code;
 - torch/: files of torch.save with tensors of every kind, and what must be read from them.
 """
@@ -24,12 +27,25 @@ import sys
 import peft
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, FalconMambaConfig, Mamba2Config, MambaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    FalconH1Config,
+    FalconMambaConfig,
+    GraniteMoeHybridConfig,
+    Mamba2Config,
+    MambaConfig,
+)
+from transformers.models.falcon_h1 import modeling_falcon_h1 as falcon_h1
 from transformers.models.falcon_mamba.modeling_falcon_mamba import FalconMambaRMSNorm
+from transformers.models.granitemoehybrid import modeling_granitemoehybrid as granite
 from transformers.models.mamba.modeling_mamba import MambaRMSNorm
 from transformers.models.mamba2.modeling_mamba2 import Mamba2RMSNorm, MambaRMSNormGated
 
 HERE = pathlib.Path(__file__).parent
+
+# Vectors that are random, too.
+VECTORS = ("in_proj.bias", "out_proj.bias", "conv1d.bias", "dt_bias", "mixer.norm.weight", "mamba.norm.weight")
+VECTORS += tuple(f"{name}_proj.bias" for name in ["q", "k", "v", "o", "gate", "up", "down"])
 
 
 def wanted(name):
@@ -45,7 +61,7 @@ def model_of(config, seed):
         for name, p in model.named_parameters():
             if p.dim() >= 2 and not name.endswith("A_log"):
                 p.copy_(torch.randn_like(p) * 0.3 / p.shape[-1] ** 0.25)
-            elif name.endswith(("in_proj.bias", "out_proj.bias", "conv1d.bias", "dt_bias", "mixer.norm.weight")):
+            elif name.endswith(VECTORS):
                 p.copy_(torch.randn_like(p) * 0.1)
     return model
 
@@ -59,10 +75,28 @@ def in_float64(model):
     def gated(self, x, gate):
         return norm(self, x * torch.nn.functional.silu(gate))
 
+    def gated_groups(self, x, gate):
+        gate = torch.nn.functional.silu(gate)
+        y = x if self.norm_before_gate else x * gate
+        y = y.unflatten(-1, (self.n_groups, -1))
+        y = (y / torch.sqrt(y.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)).flatten(-2) * self.weight
+        return y * gate if self.norm_before_gate else y
+
+    def angles(self, x, position_ids):
+        rope = self.config.rope_parameters
+        assert rope["rope_type"] == "default"
+        size = getattr(self.config, "head_dim", None) or self.config.hidden_size // self.config.num_attention_heads
+        frequencies = rope["rope_theta"] ** -(torch.arange(0, size, 2, dtype=torch.float64) / size)
+        turns = (position_ids[..., None] * frequencies).repeat(1, 1, 2)
+        return turns.cos(), turns.sin()
+
     torch.Tensor.float = torch.Tensor.double
     MambaRMSNorm.forward = FalconMambaRMSNorm.forward = Mamba2RMSNorm.forward = norm
-    MambaRMSNormGated.forward = gated
-    for block in model.backbone.layers:
+    granite.GraniteMoeHybridRMSNorm.forward = falcon_h1.FalconH1RMSNorm.forward = norm
+    MambaRMSNormGated.forward = granite.GraniteMoeHybridRMSNormGated.forward = gated
+    falcon_h1.FalconH1RMSNormGated.forward = gated_groups
+    granite.GraniteMoeHybridRotaryEmbedding.forward = falcon_h1.FalconH1RotaryEmbedding.forward = angles
+    for block in getattr(model, "backbone", model.base_model).layers:
         block.residual_in_fp32 = False
     return model.double().train()
 
@@ -338,6 +372,154 @@ values(
     time_step_limit=(0.2, 0.9),
     residual_in_fp32=False,
 )
+curve(
+    "curve-hybrid",
+    20,
+    GraniteMoeHybridConfig(
+        vocab_size=48,
+        hidden_size=32,
+        num_hidden_layers=3,
+        layer_types=["mamba", "attention", "mamba"],
+        num_local_experts=0,
+        shared_intermediate_size=40,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attention_multiplier=0.3,
+        mamba_n_heads=8,
+        mamba_d_state=16,
+        mamba_chunk_size=8,
+        embedding_multiplier=4,
+        residual_multiplier=0.5,
+        logits_scaling=2,
+        tie_word_embeddings=True,
+    ),
+)
+values(
+    "granite",
+    51,
+    GraniteMoeHybridConfig,
+    vocab_size=27,
+    hidden_size=24,
+    num_hidden_layers=3,
+    layer_types=["mamba", "attention", "mamba"],
+    num_local_experts=0,
+    shared_intermediate_size=20,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    attention_multiplier=0.3,
+    mamba_n_heads=6,
+    mamba_d_state=10,
+    mamba_chunk_size=8,
+    embedding_multiplier=3,
+    residual_multiplier=0.4,
+    logits_scaling=2.5,
+    position_embedding_type="nope",
+    tie_word_embeddings=True,
+)
+values(
+    "granite-rope",
+    53,
+    GraniteMoeHybridConfig,
+    vocab_size=22,
+    hidden_size=20,
+    num_hidden_layers=3,
+    layer_types=["full_attention", "linear_attention", "full_attention"],
+    num_local_experts=0,
+    shared_intermediate_size=17,
+    num_attention_heads=3,
+    num_key_value_heads=1,
+    head_dim=6,
+    attention_bias=True,
+    attention_multiplier=0.5,
+    position_embedding_type="rope",
+    rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    mamba_n_heads=4,
+    mamba_d_head=10,
+    mamba_n_groups=2,
+    mamba_d_state=7,
+    mamba_d_conv=3,
+    mamba_chunk_size=4,
+    mamba_conv_bias=False,
+    mamba_proj_bias=True,
+    time_step_limit=(0.2, 0.9),
+    rms_norm_eps=1e-3,
+)
+values(
+    "falcon-h1",
+    61,
+    FalconH1Config,
+    vocab_size=29,
+    hidden_size=24,
+    num_hidden_layers=2,
+    intermediate_size=20,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    rope_parameters={"rope_type": "default", "rope_theta": 1e11},
+    mamba_d_ssm=30,
+    mamba_n_heads=5,
+    mamba_d_state=7,
+    mamba_chunk_size=8,
+    embedding_multiplier=3.0,
+    lm_head_multiplier=0.3,
+    mlp_multipliers=[0.7, 1.3],
+    key_multiplier=0.6,
+    attention_in_multiplier=1.2,
+    attention_out_multiplier=0.9,
+    ssm_in_multiplier=1.4,
+    # In f32 there, exact all the same.
+    ssm_multipliers=[0.75, 1.25, 0.5, 1.5, 0.875],
+    ssm_out_multiplier=0.8,
+    pad_token_id=None,
+    tie_word_embeddings=True,
+)
+values(
+    "falcon-h1-gate-first",
+    63,
+    FalconH1Config,
+    vocab_size=21,
+    hidden_size=16,
+    num_hidden_layers=2,
+    intermediate_size=24,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    attention_bias=True,
+    mlp_bias=True,
+    projectors_bias=True,
+    mamba_d_ssm=None,
+    mamba_n_heads=4,
+    mamba_n_groups=2,
+    mamba_d_state=6,
+    mamba_d_conv=2,
+    mamba_chunk_size=4,
+    mamba_conv_bias=False,
+    mamba_rms_norm=True,
+    mamba_norm_before_gate=False,
+    rms_norm_eps=1e-3,
+    pad_token_id=None,
+)
+values(
+    "falcon-h1-norm-first",
+    65,
+    FalconH1Config,
+    vocab_size=23,
+    hidden_size=18,
+    num_hidden_layers=2,
+    intermediate_size=15,
+    num_attention_heads=3,
+    num_key_value_heads=3,
+    mamba_d_ssm=36,
+    mamba_n_heads=6,
+    mamba_n_groups=3,
+    mamba_d_state=5,
+    mamba_chunk_size=8,
+    mamba_proj_bias=True,
+    mamba_rms_norm=True,
+    mamba_norm_before_gate=True,
+    time_step_limit=(0.1, 0.8),
+    ssm_multipliers=[1.5, 0.5, 1.0, 1.25, 1.0],
+    pad_token_id=None,
+)
 lora("lora", "odd", 31, r=3, lora_alpha=6, target_modules=["in_proj", "x_proj", "lm_head"])
 lora(
     "lora-tied",
@@ -348,6 +530,14 @@ lora(
     use_rslora=True,
     target_modules=["in_proj", "embeddings"],
     alpha_pattern={"layers.1.mixer.in_proj": 5},
+)
+lora(
+    "lora-hybrid",
+    "granite",
+    39,
+    r=3,
+    lora_alpha=5,
+    target_modules=["in_proj", "out_proj", "q_proj", "k_proj", "v_proj", "o_proj", "input_linear", "output_linear"],
 )
 original()
 torch_files()

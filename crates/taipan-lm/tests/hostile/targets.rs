@@ -7,7 +7,8 @@ use taipan::{DType, Device};
 use taipan_lm::safetensors::Safetensors;
 use taipan_lm::torch::TorchFile;
 use taipan_lm::{
-    CheckpointInfo, Config, Generation, LanguageModel, Preset, Sampler, Snapshot, Tokenizer,
+    CheckpointInfo, Config, Generation, LanguageModel, LayerKind, Preset, Sampler, Snapshot,
+    Tokenizer,
 };
 
 /// A reader.
@@ -102,7 +103,7 @@ pub const FINGERPRINT: &str = "a model";
 pub fn small_model() -> LanguageModel {
     let config = Config {
         hidden_size: 4,
-        num_hidden_layers: 1,
+        layers: vec![LayerKind::Ssm; 1],
         state_size: 2,
         conv_kernel: 2,
         ..Preset::Tiny.config(5)

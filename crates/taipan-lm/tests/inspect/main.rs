@@ -7,7 +7,7 @@ mod naive;
 use pollster::block_on;
 use taipan::check::devices;
 use taipan::{DType, Device, Tensor};
-use taipan_lm::{Config, HALF_LIFE_EDGES, Inspection, LanguageModel, Ssm};
+use taipan_lm::{Config, HALF_LIFE_EDGES, Inspection, LanguageModel, LayerKind, Ssm};
 
 use self::naive::{Layer, Naive, Nudge, Run};
 
@@ -19,7 +19,7 @@ fn config() -> Config {
         vocab_size: VOCABULARY as usize,
         hidden_size: 5,
         intermediate_size: Some(7),
-        num_hidden_layers: 3,
+        layers: vec![LayerKind::Ssm; 3],
         state_size: 3,
         ssm: Ssm::mamba(2),
         conv_kernel: 3,

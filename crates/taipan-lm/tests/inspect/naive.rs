@@ -75,7 +75,7 @@ impl Naive {
         let row = |id: &u32| &self.get("backbone.embeddings.weight")[*id as usize * d..][..d];
         let mut stream: Vec<Vec<f64>> = ids.iter().map(|id| row(id).to_vec()).collect();
         let mut layers = Vec::new();
-        for i in 0..self.config.num_hidden_layers {
+        for i in 0..self.config.layers.len() {
             let nudge = nudge.filter(|nudge| nudge.layer == i);
             layers.push(self.layer(i, &mut stream, nudge));
         }

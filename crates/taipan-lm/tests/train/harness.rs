@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use taipan::optim::{Curve, Schedule};
 use taipan::{DType, Device};
 use taipan_lm::data::{Dataset, Sources, Split};
-use taipan_lm::{Config, LanguageModel, Recipe, Ssm, StepReport, Tokenizer, Trainer};
+use taipan_lm::{Config, LanguageModel, LayerKind, Recipe, Ssm, StepReport, Tokenizer, Trainer};
 use tempfile::TempDir;
 
 pub struct Run {
@@ -99,7 +99,7 @@ pub fn config() -> Config {
     Config {
         vocab_size: 256,
         hidden_size: 16,
-        num_hidden_layers: 2,
+        layers: vec![LayerKind::Ssm; 2],
         state_size: 4,
         ssm: Ssm::mamba(1),
         ..Config::default()

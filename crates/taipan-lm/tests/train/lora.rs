@@ -8,8 +8,8 @@ use taipan::{DType, Device, Tensor};
 use taipan_lm::data::Dataset;
 use taipan_lm::safetensors::Safetensors;
 use taipan_lm::{
-    AdapterFiles, Config, Conversion, LanguageModel, Lora, Memory, ModelFiles, Preset, Recipe,
-    Tokenizer, Trainer,
+    AdapterFiles, Config, Conversion, LanguageModel, LayerKind, Lora, Memory, ModelFiles, Preset,
+    Recipe, Tokenizer, Trainer,
 };
 
 use crate::harness::{Run, TEXT, files, steps};
@@ -178,7 +178,7 @@ fn what_is_not_supported_is_refused_by_its_key() {
         shown(run.path(), &error.to_string()),
         "RUN/adapter: backbone.embeddings: rank 3 of a matrix [256, 16], but the model's is [256, 20]"
     );
-    let shorter = Config { num_hidden_layers: 1, ..run.config.clone() };
+    let shorter = Config { layers: vec![LayerKind::Ssm; 1], ..run.config.clone() };
     let shorter = LanguageModel::new(&shorter, DType::F32, 1, &Device::Cpu).unwrap();
     let error = shorter.with_adapter(&files).unwrap_err();
     assert_eq!(

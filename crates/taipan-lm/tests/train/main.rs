@@ -6,5 +6,6 @@ mod common;
 mod harness;
 mod lora;
 mod pretrained;
+mod ranks;
 mod resume;
 mod training;

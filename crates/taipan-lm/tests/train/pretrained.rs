@@ -6,7 +6,9 @@ use std::path::Path;
 use crate::harness::{Run, files, steps};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::safetensors::{Safetensors, Stored, write};
-use taipan_lm::{Batch, Config, Conversion, LanguageModel, Layout, ModelFiles, Tokenizer};
+use taipan_lm::{
+    Batch, Config, Conversion, LanguageModel, LayerKind, Layout, ModelFiles, Tokenizer,
+};
 
 type Tensors = Vec<(String, Tensor)>;
 
@@ -211,7 +213,7 @@ fn everything_that_is_wrong_is_listed_at_once() {
          backbone.layers.1.mixer.D_old [32] in f32; 1 tensor is of another shape or type: \
          backbone.norm_f.weight is [4, 4] in f32, expected [16] in a float"
     );
-    let config = Config { num_hidden_layers: 5, ..run.config.clone() };
+    let config = Config { layers: vec![LayerKind::Ssm; 5], ..run.config.clone() };
     fs::write(run.path().join("config.json"), config.to_json(DType::F32, None)).unwrap();
     let error = open(run.path()).unwrap_err();
     assert!(error.starts_with("DIR: 32 tensors are missing: backbone.layers.0.mixer.D [32], "));

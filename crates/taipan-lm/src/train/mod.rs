@@ -1,11 +1,20 @@
 //! Training a model, with checkpoints from which a run resumes to the bit.
 
+mod evaluation;
+mod layout;
+mod pass;
+mod reduction;
+mod state;
+mod team;
+mod together;
+mod tree;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group, LossScale};
-use taipan::{DType, Device, Tensor, no_grad};
+use taipan::{DType, Device, Tensor};
 
 use crate::checkpoint::{
     self, Evaluation, OPTIMIZER, TrainerJson, checkpoints, prune, remove_temporary,
@@ -13,10 +22,11 @@ use crate::checkpoint::{
 use crate::data::{Dataset, Order};
 use crate::error::ensure;
 use crate::pretrained::{TOKENIZER, write_model};
-use crate::random::Key;
 use crate::{
     Batch, Error, IGNORE, LanguageModel, Recipe, Result, Role, Tokenizer, filesystem, safetensors,
 };
+
+use self::team::{Command, Team};
 
 /// A run: a model, its training data, and the recipe.
 ///
@@ -31,7 +41,7 @@ use crate::{
 ///
 /// # let run = std::env::temp_dir().join(format!("taipan-trainer-{}", std::process::id()));
 /// # let tiny = Preset::Tiny.config(256);
-/// # let config = taipan_lm::Config { hidden_size: 16, num_hidden_layers: 1, ..tiny };
+/// # let config = taipan_lm::Config { hidden_size: 16, ..tiny };
 /// # std::fs::create_dir_all(&run).unwrap();
 /// let rhyme = "one two three four five, once I caught a fish alive";
 /// let texts = Sources::texts([("a rhyme", rhyme)]);
@@ -60,7 +70,10 @@ pub struct Trainer {
     dataset: Dataset,
     tokenizer: Tokenizer,
     recipe: Recipe,
+    /// Of all that is trained, or of this process's part of it.
     adamw: AdamW,
+    /// The processes that train together, if there are several.
+    team: Option<Team>,
     steps_done: u64,
     /// Of the current model.
     evaluation: Option<Evaluation>,
@@ -132,13 +145,14 @@ impl Trainer {
         for pattern in &recipe.freeze {
             model.freeze(pattern)?;
         }
-        let adamw = optimizer(&model, &recipe)?;
+        let adamw = optimizer(model.dtype(), &recipe, &trained(&model, &recipe)?)?;
         Ok(Trainer {
             model,
             dataset,
             tokenizer,
             recipe,
             adamw,
+            team: None,
             steps_done: 0,
             evaluation: None,
             checkpoint: None,
@@ -230,18 +244,19 @@ impl Trainer {
     /// Compute a step on a copy of the model, of which the result is dropped. On a GPU it compiles
     /// the kernels of a step.
     pub fn rehearse(&self) -> Result<()> {
-        let (loss, grads) = self.gradients(&self.batches()?)?;
-        drop(loss);
-        let (mut model, mut adamw) = (self.model.clone(), optimizer(&self.model, &self.recipe)?);
-        Ok(adamw.step(0.0, &mut trained(&mut model), &grads)?)
+        let (grads, _) = self.pass(0)?.sum(&self.batches(0..self.recipe.grad_accum)?)?;
+        let mut model = self.model.clone();
+        let groups = trained(&self.model, &self.recipe)?;
+        let mut adamw = optimizer(self.model.dtype(), &self.recipe, &groups)?;
+        step_all(&mut adamw, 0.0, &mut trained_mut(&mut model), &grads)
     }
 
-    /// The batches of the next step.
-    fn batches(&self) -> Result<Vec<Batch>> {
-        let (step, accum) = (self.steps_done, self.recipe.grad_accum as u64);
+    /// Some of the batches of the next step.
+    fn batches(&self, range: std::ops::Range<usize>) -> Result<Vec<Batch>> {
+        let first = self.steps_done * self.recipe.grad_accum as u64;
         let Recipe { seed, batch_size, block_size, .. } = self.recipe;
         let order = Order { seed, batch_size, block_size };
-        (step * accum..(step + 1) * accum).map(|i| self.dataset.batch(&order, i)).collect()
+        range.map(|i| self.dataset.batch(&order, first + i as u64)).collect()
     }
 
     /// Train on the next batches. A loss that is not finite is an error, except in f16, where a
@@ -259,8 +274,21 @@ impl Trainer {
     /// A [`step`](Trainer::step) with this learning rate instead of the schedule's, whatever the
     /// loss: for a sweep of rates.
     pub async fn step_at(&mut self, lr: f64) -> Result<StepReport> {
-        let (loss, grads) = self.gradients(&self.batches()?)?;
-        self.adamw.step(lr, &mut trained(&mut self.model), &grads)?;
+        self.send(Command::Step(lr))?;
+        self.compute_step(lr).await
+    }
+
+    /// A step of this process's part.
+    async fn compute_step(&mut self, lr: f64) -> Result<StepReport> {
+        let loss = match self.team {
+            Some(_) => self.step_together(lr)?,
+            None => {
+                let batches = self.batches(0..self.recipe.grad_accum)?;
+                let (grads, loss) = self.pass(0)?.sum(&batches)?;
+                step_all(&mut self.adamw, lr, &mut trained_mut(&mut self.model), &grads)?;
+                loss
+            }
+        };
         self.steps_done += 1;
         self.evaluation = None;
 
@@ -274,73 +302,6 @@ impl Trainer {
             loss_scale: status.loss_scale,
             tokens: self.recipe.tokens(),
         })
-    }
-
-    /// The mean loss over the targets of all batches, and its gradients, times the loss scale.
-    fn gradients(&self, batches: &[Batch]) -> Result<(Tensor, taipan::Grads)> {
-        let all: usize = batches.iter().map(targets).sum();
-        let mut sum: Option<(Tensor, taipan::Grads)> = None;
-        let key = Key::new(self.recipe.seed).split(self.steps_done);
-        let drops = self.recipe.lora.as_ref().is_some_and(|lora| lora.dropout > 0.0);
-        for (i, batch) in batches.iter().enumerate().filter(|(_, batch)| targets(batch) > 0) {
-            let share = targets(batch) as f64 / all as f64;
-            let loss = match drops {
-                true => self.model.with_dropout(key.split(i as u64)).loss(batch)?,
-                false => self.model.loss(batch)?,
-            };
-            let grads = loss.backward_from(&self.adamw.loss_scale().scale(share)?)?;
-            let loss = loss.detached().scale(share)?;
-            sum = Some(match sum {
-                None => (loss, grads),
-                Some((losses, mut earlier)) => {
-                    earlier.accumulate(grads)?;
-                    (losses.add(&loss)?, earlier)
-                }
-            });
-        }
-        sum.ok_or_else(|| {
-            let step = format!("step {}", self.steps_done + 1);
-            Error::invalid(step, "no targets in its batches")
-        })
-    }
-
-    /// How well the model predicts the first `tokens` tokens of held-out text.
-    pub async fn evaluate(&mut self, tokens: u64) -> Result<Evaluation> {
-        let Recipe { batch_size, block_size, .. } = self.recipe;
-        let (mut nats, mut count, mut bytes) = (0.0, 0, 0);
-        for batch in self.dataset.held_out(batch_size, block_size, tokens) {
-            let (batch, length) = batch?;
-            let targets = targets(&batch);
-            if targets > 0 {
-                let loss = no_grad(|| self.model.loss(&batch))?;
-                nats += number(&loss).await? * targets as f64;
-                count += targets;
-                bytes += length;
-            }
-        }
-        ensure!(count > 0, "evaluate", "no held-out tokens, expected some");
-        let loss = nats / count as f64;
-        ensure!(nats.is_finite(), "evaluate", "the loss is {loss}, expected a finite number");
-        let bits_per_byte = (bytes > 0).then(|| nats / (std::f64::consts::LN_2 * bytes as f64));
-        let evaluation = Evaluation { loss, bits_per_byte };
-        self.evaluation = Some(evaluation);
-        Ok(evaluation)
-    }
-
-    /// The fraction of held-out targets that the model finds likeliest, among those of the first
-    /// `tokens` tokens.
-    pub async fn accuracy(&self, tokens: u64) -> Result<f64> {
-        let Recipe { batch_size, block_size, .. } = self.recipe;
-        let (mut right, mut all) = (0, 0);
-        for batch in self.dataset.held_out(batch_size, block_size, tokens) {
-            let (batch, _) = batch?;
-            let likeliest = self.model.likeliest(&batch)?.read::<u32>().await?;
-            // A target that is not to be predicted is no token.
-            right += batch.targets.iter().zip(&likeliest).filter(|(t, found)| t == found).count();
-            all += targets(&batch);
-        }
-        ensure!(all > 0, "evaluate", "no held-out tokens, expected some");
-        Ok(right as f64 / all as f64)
     }
 
     /// Write `checkpoint-<step>` to the directory of the run, which must exist, and then remove all
@@ -367,7 +328,13 @@ impl Trainer {
         if self.checkpoint.as_ref() == Some(&path) && filesystem::is_there(&path) {
             trainer_json.rewrite(&path)?;
         } else {
-            let state = self.adamw.state();
+            let state = match &mut self.team {
+                Some(team) => {
+                    team.send(Command::GatherState)?;
+                    team.gather_state(&self.adamw)?.expect("the first process gathers it")
+                }
+                None => self.adamw.state(),
+            };
             trainer_json.write(&path, &self.model, &self.tokenizer, state).await?;
         }
         self.checkpoint = Some(path.clone());
@@ -432,8 +399,8 @@ impl Trainer {
     }
 }
 
-/// The optimiser of what a recipe trains of a model.
-fn optimizer(model: &LanguageModel, recipe: &Recipe) -> Result<AdamW> {
+/// What a recipe trains of a model.
+fn trained<'a>(model: &'a LanguageModel, recipe: &Recipe) -> Result<Vec<(&'a Tensor, Group)>> {
     let mut trained: Vec<(&Tensor, Group)> = Vec::new();
     for parameter in model.parameters().into_iter().filter(|p| p.is_tracked()) {
         let decays = parameter.role == Role::Matrix;
@@ -442,28 +409,37 @@ fn optimizer(model: &LanguageModel, recipe: &Recipe) -> Result<AdamW> {
     }
     let (some, freeze) = (!trained.is_empty(), &recipe.freeze);
     ensure!(some, "recipe", "freeze is {freeze:?}, which leaves nothing to train");
-    let is_f16 = model.dtype() == DType::F16;
+    Ok(trained)
+}
+
+/// The optimiser of these parameters of a model of this type.
+fn optimizer(dtype: DType, recipe: &Recipe, trained: &[(&Tensor, Group)]) -> Result<AdamW> {
+    let is_f16 = dtype == DType::F16;
     let loss_scale = if is_f16 { LossScale::dynamic() } else { LossScale::None };
     let &Recipe { beta1, beta2, eps, grad_clip: max_norm, .. } = recipe;
     let options = AdamWOptions { beta1, beta2, eps, max_norm, loss_scale };
-    Ok(AdamW::new(options, &trained)?)
+    Ok(AdamW::new(options, trained)?)
 }
 
 /// The tensors of a model that are trained.
-fn trained(model: &mut LanguageModel) -> Vec<&mut Tensor> {
+fn trained_mut(model: &mut LanguageModel) -> Vec<&mut Tensor> {
     let parameters = model.parameters_mut().into_iter().map(|(_, parameter)| parameter);
     parameters.filter(|parameter| parameter.is_tracked()).collect()
+}
+
+/// A step of all parameters, given their gradients.
+fn step_all(
+    adamw: &mut AdamW,
+    lr: f64,
+    parameters: &mut [&mut Tensor],
+    grads: &[Tensor],
+) -> Result<()> {
+    let grads: Vec<&Tensor> = grads.iter().collect();
+    let sums = adamw.square_sums(&grads)?;
+    Ok(adamw.step_shard(lr, parameters, &grads, &sums)?)
 }
 
 /// How many tokens a batch predicts.
 fn targets(batch: &Batch) -> usize {
     batch.targets.iter().filter(|target| **target != IGNORE).count()
-}
-
-/// The value of a loss, of which the type is f32 or f64.
-async fn number(loss: &Tensor) -> Result<f64> {
-    Ok(match loss.dtype() {
-        DType::F64 => loss.read::<f64>().await?[0],
-        _ => loss.read::<f32>().await?[0].into(),
-    })
 }
