@@ -51,8 +51,9 @@ struct Entry {
     gpu: Option<Gpu>,
 }
 
+/// What an adapter says of itself.
 #[derive(Serialize)]
-struct Gpu {
+pub struct Gpu {
     backend: &'static str,
     driver: String,
     driver_info: String,
@@ -91,7 +92,7 @@ impl List {
 }
 
 impl Gpu {
-    fn new(adapter: &Adapter) -> Gpu {
+    pub fn new(adapter: &Adapter) -> Gpu {
         let (info, limits) = (adapter.get_info(), adapter.limits());
         let has = |feature| adapter.features().contains(feature);
         let subgroups = has(Features::SUBGROUP);
@@ -136,26 +137,36 @@ impl fmt::Display for Entry {
         };
         let name = if self.name.is_empty() { "unnamed" } else { &self.name };
         writeln!(f, "\ngpu {index}: {name}{mark}")?;
-        let mut line = |what: &str, value: &str| writeln!(f, "  {what:<10}  {value}");
         let software = format!("software, used only when named: TAIPAN_ADAPTER={index}");
-        line("type", if gpu.r#type == SOFTWARE { &software } else { gpu.r#type })?;
-        line("backend", gpu.backend)?;
-        line("driver", &gpu.full_driver())?;
-        line("f16", yes_or_no(gpu.f16))?;
-        line("subgroups", &gpu.subgroup_sizes())?;
-        line("timestamps", yes_or_no(gpu.timestamps))?;
-        let limits = &gpu.limits;
-        let buffer = bytes(limits.max_buffer_size);
-        let binding = bytes(limits.max_storage_buffer_binding_size);
-        line("memory", &format!("buffers up to {buffer}, bindings up to {binding}"))?;
-        let memory = bytes(limits.max_compute_workgroup_storage_size.into());
-        let invocations = limits.max_compute_invocations_per_workgroup;
-        line("workgroup", &format!("{invocations} invocations, {memory} of memory"))?;
-        line("kernel", &format!("{} storage buffers", limits.max_storage_buffers_per_shader_stage))
+        let r#type = if gpu.r#type == SOFTWARE { &software } else { gpu.r#type };
+        let lines = [("type", r#type.to_owned())].into_iter().chain(gpu.lines());
+        lines.into_iter().try_for_each(|(what, value)| writeln!(f, "  {what:<10}  {value}"))
     }
 }
 
 impl Gpu {
+    /// What there is to know besides its name and type.
+    pub fn lines(&self) -> [(&'static str, String); 8] {
+        let limits = &self.limits;
+        let [buffer, binding, memory] = [
+            limits.max_buffer_size,
+            limits.max_storage_buffer_binding_size,
+            limits.max_compute_workgroup_storage_size.into(),
+        ]
+        .map(bytes);
+        let invocations = limits.max_compute_invocations_per_workgroup;
+        [
+            ("backend", self.backend.to_owned()),
+            ("driver", self.full_driver()),
+            ("f16", yes_or_no(self.f16).to_owned()),
+            ("subgroups", self.subgroup_sizes()),
+            ("timestamps", yes_or_no(self.timestamps).to_owned()),
+            ("memory", format!("buffers up to {buffer}, bindings up to {binding}")),
+            ("workgroup", format!("{invocations} invocations, {memory} of memory")),
+            ("kernel", format!("{} storage buffers", limits.max_storage_buffers_per_shader_stage)),
+        ]
+    }
+
     /// `llvmpipe, Mesa 22.3.6`; drivers leave out either part.
     fn full_driver(&self) -> String {
         match (self.driver.as_str(), self.driver_info.as_str()) {

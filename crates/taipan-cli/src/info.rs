@@ -6,8 +6,8 @@ use serde_json::Value;
 use taipan::DType;
 use taipan_lm::data::Dataset;
 use taipan_lm::{
-    AdapterFiles, CheckpointInfo, Config, Layout, Memory, ModelFiles, Recipe, Ssm, TensorSpec,
-    Tokenizer, checkpoints, verify_checkpoint,
+    AdapterFiles, AttentionConfig, CheckpointInfo, Config, LayerKind, Layout, Mamba3Config, Memory,
+    ModelFiles, Recipe, Ssm, TensorSpec, Tokenizer, checkpoints, verify_checkpoint,
 };
 
 use crate::train::DATA;
@@ -128,8 +128,8 @@ impl Report {
             few @ ..100_000 => few.to_string(),
             many => format!("{:.1} M", many as f64 / 1e6),
         };
-        let Config { num_hidden_layers, hidden_size, state_size, .. } = config;
-        let Config { conv_kernel, vocab_size, .. } = config;
+        let Config { layers, hidden_size, state_size, .. } = config;
+        let vocab_size = config.vocab_size;
         let mixer = match config.ssm {
             Ssm::Mamba { time_step_rank, norm_eps } => {
                 let normed = if norm_eps.is_some() { " with norms of Δ, B and C" } else { "" };
@@ -140,6 +140,16 @@ impl Report {
                     if n_groups == 1 { String::new() } else { format!(" in {n_groups} groups") };
                 format!("{} heads of {head_dim}{groups}", config.inner_size() / head_dim)
             }
+            Ssm::Mamba3(Mamba3Config { head_dim, n_groups, mimo_rank, .. }) => {
+                let groups =
+                    if n_groups == 1 { String::new() } else { format!(" in {n_groups} groups") };
+                let ranks = mimo_rank.map_or("SISO".into(), |rank| format!("MIMO of rank {rank}"));
+                format!("{} heads of {head_dim}{groups}, {ranks}", config.inner_size() / head_dim)
+            }
+        };
+        let convolution = match config.ssm {
+            Ssm::Mamba3(_) => String::new(),
+            _ => format!(", convolution kernel {}", config.conv_kernel),
         };
         let head = if config.tie_word_embeddings { "tied" } else { "untied" };
         let biases = match (config.use_bias, config.use_conv_bias) {
@@ -148,12 +158,14 @@ impl Report {
             (false, false) => ", without a bias of the convolution",
             (true, false) => ", with biases but that of the convolution",
         };
+        let more = hybrid(config);
         self.text += &format!(
             "{}, {parameters} parameters, {size}\n\
-             {num_hidden_layers} layers of width {hidden_size}, {} channels inside, state \
-             {state_size}, {mixer}, convolution kernel {conv_kernel}{biases}\n\
-             vocabulary {vocab_size}, head {head}\n\n",
+             {} layers of width {hidden_size}, {} channels inside, state \
+             {state_size}, {mixer}{convolution}{biases}\n\
+             {more}vocabulary {vocab_size}, head {head}\n\n",
             config.family.title(),
+            layers.len(),
             config.inner_size()
         );
     }
@@ -265,6 +277,34 @@ fn any_layer(name: &str) -> String {
         .map(|part| if is_number(part) { "*" } else { part })
         .collect::<Vec<_>>()
         .join(".")
+}
+
+/// The attention and the MLPs of a model, a line each.
+fn hybrid(config: &Config) -> String {
+    let mut text = String::new();
+    if let Some(attention) = config.attention {
+        let AttentionConfig { num_heads, num_key_value_heads, head_dim, .. } = attention;
+        let with = |layer: &LayerKind| layer.has_attention();
+        let layers = config.layers.iter().enumerate().filter(|(_, layer)| with(layer));
+        let layers: Vec<String> = layers.map(|(i, _)| i.to_string()).collect();
+        let layers = match config.layers.iter().all(with) {
+            true => "every layer".to_owned(),
+            false if layers.len() == 1 => format!("layer {}", layers[0]),
+            false => format!("layers {}", layers.join(", ")),
+        };
+        let positions = match attention.rope_theta {
+            Some(theta) => format!("rotary positions of base {theta}"),
+            None => "no positions".into(),
+        };
+        text += &format!(
+            "attention in {layers}: {num_heads} heads of {head_dim}, {num_key_value_heads} of keys \
+             and values, {positions}\n"
+        );
+    }
+    if let Some(mlp) = config.mlp {
+        text += &format!("MLP of width {} in every layer\n", mlp.size);
+    }
+    text
 }
 
 #[cfg(test)]

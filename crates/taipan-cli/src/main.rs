@@ -4,10 +4,12 @@ mod arch;
 mod bench;
 mod convert;
 mod devices;
+mod doctor;
 mod eval;
 mod generate;
 mod hub;
 mod info;
+mod job;
 mod look;
 mod machine;
 mod manual;
@@ -45,6 +47,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Check that this machine computes what it should
+    ///
+    /// Every op, forward and backward, against f64, in every dtype that the device has and, on a
+    /// GPU, with its own limits and with WebGPU's default ones; the same bits when it runs again;
+    /// errors that must be reported; memory that must be returned; 20 steps of training; and the
+    /// speed, next to what the device can do at all. Exits with code 1 if anything is wrong. The
+    /// report names the device, its driver and its limits, and nothing else of the machine.
+    Doctor(doctor::Flags),
     /// Show the shape, parameters and memory of a model, checkpoint or run, and verify its files
     Info {
         /// A config.json, a file of tensors, the directory of a model, a checkpoint or a run, or a
@@ -128,6 +138,7 @@ fn main() -> ExitCode {
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match args.command {
         Command::Devices { json } => devices::devices(json),
+        Command::Doctor(flags) => doctor::doctor(&flags),
         Command::Info { path } => info::info(&path),
         Command::Convert(flags) => convert::convert(&flags),
         Command::Train(flags) => train::train(&flags),
@@ -147,9 +158,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             message::error(&error);
-            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            ExitCode::from(exit_code(&error) as u8)
         }
     }
+}
+
+/// That of a failure.
+fn exit_code(error: &Failure) -> i32 {
+    if error.is::<Usage>() { 2 } else { 1 }
 }
 
 /// Vulkan drivers of Mesa look for a Wayland session, and its library prints an error where this
@@ -192,6 +208,10 @@ impl From<InvalidValue> for Usage {
                 "state_size" => "d_state",
                 "conv_kernel" => "d_conv",
                 "time_step_rank" => "dt_rank",
+                "num_attention_heads" => "n_head",
+                "num_key_value_heads" => "n_kv_head",
+                "the MLP's width" => "d_ff",
+                "layers" => "layer_pattern",
                 "rank" => "lora",
                 "alpha" => "lora_alpha",
                 "dropout" => "lora_dropout",

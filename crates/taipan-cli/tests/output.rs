@@ -55,7 +55,8 @@ fn completions_and_manual_pages_have_every_command() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let commands = ["train", "generate", "eval", "look", "web", "convert", "info", "bench"];
+    let commands =
+        ["train", "generate", "eval", "look", "web", "convert", "info", "bench", "doctor"];
     for shell in ["bash", "zsh", "fish"] {
         let script = stdout(&["completions", shell]);
         for command in commands {

@@ -12,6 +12,7 @@ use std::process::Command;
 
 const MESA: &str = "usr/share/vulkan/icd.d/lvp_icd.x86_64.json";
 const CHROMIUM: &str = "usr/lib/chromium/vk_swiftshader_icd.json";
+const OPEN_MPI: &str = "usr/bin/mpirun.openmpi";
 const PLAYWRIGHT: &str =
     "home/.cache/ms-playwright/chromium-1/chrome-linux/vk_swiftshader_icd.json";
 
@@ -85,8 +86,8 @@ impl System {
     }
 
     fn debian(self) -> System {
-        let packages = [("mesa-vulkan-drivers", MESA), ("chromium", CHROMIUM)];
-        self.manager("apt-get", &packages);
+        let drivers = [("mesa-vulkan-drivers", MESA), ("chromium", CHROMIUM)];
+        self.manager("apt-get", &[&drivers[..], &[("openmpi-bin", OPEN_MPI)]].concat());
         self.tool("apt-cache", "echo '  Candidate: 140.0-1~deb12u1'");
         self
     }
@@ -146,10 +147,14 @@ fn debian_installs_both_drivers() {
     first.has("install -y --no-install-recommends chromium");
     first.has("llvmpipe cargo test --locked --workspace --tests");
     first.has("SwiftShader cargo test --locked --workspace --test ops");
+    first.has("install -y --no-install-recommends libopenmpi-dev openmpi-bin libclang-dev");
+    first.has("cargo test --locked --workspace --features taipan-cli/mpi --test mpi");
     assert!(!first.last.contains("swiftshader"), "{first:?}");
     let second = system.run(&["--fast"], &[]);
     assert!(!second.passed().log.contains("apt-get"), "{second:?}");
-    let adapter = System::new("adapter").debian().run(&["--fast"], &[("TAIPAN_ADAPTER", "Radeon")]);
+    let system = System::new("adapter").debian();
+    system.file(OPEN_MPI);
+    let adapter = system.run(&["--fast"], &[("TAIPAN_ADAPTER", "Radeon")]);
     adapter.passed().has("Radeon cargo test --locked --workspace --tests");
     assert!(!adapter.log.contains("apt-get"), "{adapter:?}");
 }
@@ -185,6 +190,9 @@ fn fedora_and_arch_have_their_own_names() {
     system.manager("pacman", &[("vulkan-swrast", mesa), ("chromium", CHROMIUM)]);
     let outcome = system.run(&["--fast"], &[]);
     outcome.passed().has("pacman -S --needed --noconfirm vulkan-swrast vulkan-icd-loader");
+    let why = "mpi (not found; to get it: install Open MPI and libclang)";
+    assert!(outcome.last.contains(why), "{outcome:?}");
+    assert!(!outcome.log.contains("taipan-cli/mpi"), "{outcome:?}");
     outcome.has("SwiftShader cargo test");
 }
 

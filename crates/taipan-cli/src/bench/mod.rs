@@ -3,17 +3,21 @@
 mod op;
 mod run;
 mod step;
+mod together;
 
 use std::fmt;
 use std::time::Instant;
 
 use serde::Serialize;
-use taipan_lm::{Config, Family, Ssm};
+use taipan_lm::{AttentionConfig, Config, Family, LayerKind, Mamba3Config, Ssm};
 
-pub use self::op::{Linear, ScanFlags, bench_linear, bench_scan};
+pub use self::op::{
+    Linear, Measured, Pass, Report as OpReport, ScanFlags, bench_linear, bench_scan, linear_of,
+    scan_of,
+};
 pub use self::run::{Decode, Prefill, decode, prefill};
 pub use self::step::{Step, step};
-use crate::arch::Arch;
+use crate::arch::{self, Arch, Hybrid};
 use crate::machine::{self, Dtype};
 use crate::{Failure, Usage};
 
@@ -105,18 +109,30 @@ fn config(
     [vocab_size, d_model, n_layer]: [usize; 3],
     d_state: Option<usize>,
 ) -> Result<Config, Failure> {
-    let (family, ssm, state_size) = match arch {
-        Arch::Mamba => (Family::Mamba, Ssm::mamba(d_model.div_ceil(16)), 16),
-        Arch::Mamba2 => (Family::Mamba2, Ssm::mamba2(64), 128),
-    };
-    let config = Config {
-        family,
+    let sizes = Config {
         vocab_size,
         hidden_size: d_model,
-        num_hidden_layers: n_layer,
-        state_size: d_state.unwrap_or(state_size),
-        ssm,
+        layers: Config::ssm_layers(n_layer).map_err(Usage::from)?,
+        state_size: d_state.unwrap_or(if arch == Arch::Mamba { 16 } else { 128 }),
         ..Config::default()
+    };
+    let config = match arch {
+        Arch::Mamba => Config { ssm: Ssm::mamba(d_model.div_ceil(16)), ..sizes },
+        Arch::Mamba2 => Config { family: Family::Mamba2, ssm: Ssm::mamba2(64), ..sizes },
+        Arch::Mamba3 => {
+            let ssm = Ssm::Mamba3(Mamba3Config::new(64));
+            Config { family: Family::Mamba3, ssm, ..sizes }
+        }
+        Arch::Hybrid => {
+            // A quarter of the layers, as in the presets.
+            let layers = (0..n_layer).map(|i| match i % 4 {
+                2 => LayerKind::Attention,
+                _ => LayerKind::Ssm,
+            });
+            let (layers, heads) = (layers.collect(), (d_model / 64).max(1));
+            let attention = AttentionConfig::new(heads, heads, 64);
+            Hybrid { layers, head_dim: 64, attention, d_ff: arch::d_ff(d_model) }.config(sizes)
+        }
     };
     config.check().map_err(Usage::from)?;
     Ok(config)
@@ -127,13 +143,27 @@ fn config(
 fn product_flops(config: &Config, tokens: usize, rows: usize) -> f64 {
     let (d, inner) = (config.hidden_size, config.inner_size());
     let n = config.state_size;
-    let layer = match config.ssm {
+    let ssm = match config.ssm {
         Ssm::Mamba { time_step_rank: r, .. } => 3 * d * inner + (r + 2 * n) * inner + r * inner,
         Ssm::Mamba2 { head_dim, n_groups, .. } => {
             d * (3 * inner + 2 * n_groups * n + inner / head_dim)
         }
+        Ssm::Mamba3(Mamba3Config { head_dim, n_groups, mimo_rank, rope_fraction, .. }) => {
+            let (r, angles) = (mimo_rank.unwrap_or(1), (n as f64 * rope_fraction) as usize / 2);
+            d * (3 * inner + 2 * r * n_groups * n + 3 * (inner / head_dim) + angles)
+        }
     };
-    let products = tokens as f64 * (config.num_hidden_layers * layer) as f64;
+    // Projections alone: the products of attention depend on the length.
+    let attention = config.attention.map_or(0, |attention| {
+        let heads = 2 * (attention.num_heads + attention.num_key_value_heads);
+        d * attention.head_dim * heads
+    });
+    let mlp = config.mlp.map_or(0, |mlp| 3 * d * mlp.size);
+    let layer = |layer: &LayerKind| {
+        let mixers = [(layer.has_ssm(), ssm), (layer.has_attention(), attention)];
+        mlp + mixers.iter().filter(|(has, _)| *has).map(|(_, size)| size).sum::<usize>()
+    };
+    let products = tokens as f64 * config.layers.iter().map(layer).sum::<usize>() as f64;
     2.0 * (products + rows as f64 * (config.vocab_size * d) as f64)
 }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use taipan::roofline::Bounds;
 use taipan::{
     Activation, DType, Device, Discretization, Scan, Tensor, Weight, linear, roofline,
     selective_scan,
@@ -50,10 +51,10 @@ pub struct ScanFlags {
 
 /// The keys of `--json` are these fields.
 #[derive(Serialize)]
-struct Report {
-    op: &'static str,
+pub struct Report {
+    pub op: &'static str,
     /// `[m, k, n]` of a product, `[b, l, d, n]` of a scan.
-    shape: Vec<usize>,
+    pub shape: Vec<usize>,
     dtype: String,
     device: String,
     driver: Option<String>,
@@ -62,75 +63,87 @@ struct Report {
     /// operations per second of multiply-adds in registers, both in 10⁹.
     memory_gbs: f64,
     peak_gflops: f64,
-    forward: Pass,
+    pub forward: Pass,
     /// From what forward saved.
-    backward: Pass,
+    pub backward: Pass,
 }
 
 /// The fastest time, and what it is of the bounds.
 #[derive(Serialize)]
-struct Pass {
-    ms: f64,
+pub struct Pass {
+    pub ms: f64,
     /// Of all inputs and results, each once.
     gbs: f64,
-    memory_fraction: f64,
+    pub memory_fraction: f64,
     /// Of matrix products alone.
     gflops: Option<f64>,
-    peak_fraction: Option<f64>,
+    pub peak_fraction: Option<f64>,
 }
 
 /// Measure and print.
 pub fn bench_linear(flags: &Linear) -> Result<(), Failure> {
-    let (m, k, n) = (flags.rows, flags.inputs, flags.outputs);
-    let multiply_adds = check("--rows × --inputs × --outputs", &[m, k, n])?;
-    let measured = |device: &Device, dtype| {
-        let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, device);
-        let w = randn(&[n, k], 2)?.scale((k as f64).powf(-0.5))?;
-        Ok(Measured {
-            op: "linear",
-            shape: vec![m, k, n],
-            leaves: vec![randn(&[m, k], 1)?, w, randn(&[n], 3)?],
-            upstream: randn(&[m, n], 4)?,
-            run: |leaves| {
-                linear(&leaves[0], Weight::nk(&leaves[1]), Some(&leaves[2]), Activation::Gelu)
-            },
-            flops: Some(2.0 * multiply_adds as f64),
-        })
-    };
-    report(&flags.common, measured)
+    let sizes = [flags.rows, flags.inputs, flags.outputs];
+    check("--rows × --inputs × --outputs", &sizes)?;
+    report(&flags.common, |device, dtype| linear_of(sizes, dtype, device))
 }
 
 /// Measure and print.
 pub fn bench_scan(flags: &ScanFlags) -> Result<(), Failure> {
-    let (b, l, d, n) = (flags.batch_size, flags.length, flags.channels, flags.d_state);
-    check("--batch-size × --length × --channels × --d-state", &[b, l, d, n])?;
-    let measured = |device: &Device, dtype| {
-        let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, device);
-        let [u, delta, z, upstream] = [1, 2, 3, 4].map(|seed| randn(&[b, l, d], seed));
-        let [bm, c] = [5, 6].map(|seed| randn(&[b, l, n], seed));
-        // The recurrence is f32 in half precision.
-        let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
-        let a_log = Tensor::arange(1, n as i64 + 1, wide, device)?.log()?.broadcast_to(&[d, n])?;
-        let [skip, bias] = [7, 8].map(|seed| Tensor::randn(&[d], seed, wide, device));
-        Ok(Measured {
-            op: "selective_scan",
-            shape: vec![b, l, d, n],
-            leaves: vec![u?, delta?, a_log, bm?, c?, skip?, bias?, z?],
-            upstream: upstream?,
-            run: |t| {
-                let scan = Scan {
-                    d: Some(&t[5]),
-                    delta_bias: Some(&t[6]),
-                    z: Some(&t[7]),
-                    discretization: Discretization::Euler,
-                    ..Scan::new(&t[0], &t[1], &t[2], &t[3], &t[4])
-                };
-                Ok(selective_scan(&scan)?.0)
-            },
-            flops: None,
-        })
-    };
-    report(&flags.common, measured)
+    let sizes = [flags.batch_size, flags.length, flags.channels, flags.d_state];
+    check("--batch-size × --length × --channels × --d-state", &sizes)?;
+    report(&flags.common, |device, dtype| scan_of(sizes, dtype, device))
+}
+
+/// `gelu(x·Wᵀ + bias)` for `x` `[m, k]` and `n` outputs.
+pub fn linear_of(
+    [m, k, n]: [usize; 3],
+    dtype: DType,
+    device: &Device,
+) -> Result<Measured, Failure> {
+    let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, device);
+    let w = randn(&[n, k], 2)?.scale((k as f64).powf(-0.5))?;
+    Ok(Measured {
+        op: "linear",
+        shape: vec![m, k, n],
+        leaves: vec![randn(&[m, k], 1)?, w, randn(&[n], 3)?],
+        upstream: randn(&[m, n], 4)?,
+        run: |leaves| {
+            linear(&leaves[0], Weight::nk(&leaves[1]), Some(&leaves[2]), Activation::Gelu)
+        },
+        flops: Some(2.0 * (m * k * n) as f64),
+    })
+}
+
+/// The selective scan of `[b, l, d]` with `n` states.
+pub fn scan_of(
+    [b, l, d, n]: [usize; 4],
+    dtype: DType,
+    device: &Device,
+) -> Result<Measured, Failure> {
+    let randn = |shape: &[usize], seed| Tensor::randn(shape, seed, dtype, device);
+    let [u, delta, z, upstream] = [1, 2, 3, 4].map(|seed| randn(&[b, l, d], seed));
+    let [bm, c] = [5, 6].map(|seed| randn(&[b, l, n], seed));
+    // The recurrence is f32 in half precision.
+    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+    let a_log = Tensor::arange(1, n as i64 + 1, wide, device)?.log()?.broadcast_to(&[d, n])?;
+    let [skip, bias] = [7, 8].map(|seed| Tensor::randn(&[d], seed, wide, device));
+    Ok(Measured {
+        op: "selective_scan",
+        shape: vec![b, l, d, n],
+        leaves: vec![u?, delta?, a_log, bm?, c?, skip?, bias?, z?],
+        upstream: upstream?,
+        run: |t| {
+            let scan = Scan {
+                d: Some(&t[5]),
+                delta_bias: Some(&t[6]),
+                z: Some(&t[7]),
+                discretization: Discretization::Euler,
+                ..Scan::new(&t[0], &t[1], &t[2], &t[3], &t[4])
+            };
+            Ok(selective_scan(&scan)?.0)
+        },
+        flops: None,
+    })
 }
 
 /// The product of sizes, which must be such that a tensor of them can be had.
@@ -143,7 +156,7 @@ fn check(names: &str, sizes: &[usize]) -> Result<usize, Failure> {
 }
 
 /// An op with its inputs.
-struct Measured {
+pub struct Measured {
     op: &'static str,
     shape: Vec<usize>,
     leaves: Vec<Tensor>,
@@ -158,20 +171,31 @@ fn report(
 ) -> Result<(), Failure> {
     let report = machine::with_threads(flags.threads, || {
         let device = machine::device(&flags.device, flags.dtype)?;
-        let measured = measured(&device, flags.dtype.into())?;
+        measured(&device, flags.dtype.into())?.report(flags.rounds, || roofline::bounds(&device))
+    })?;
+    crate::print_report(&report, flags.json)
+}
+
+impl Measured {
+    /// Measure, and then the bounds.
+    pub fn report(
+        self,
+        rounds: u32,
+        bounds: impl FnOnce() -> taipan::Result<Bounds>,
+    ) -> Result<Report, Failure> {
         let (mut forward, mut backward) = (f64::INFINITY, f64::INFINITY);
         // The first compiles kernels and fills the memory pool.
-        measured.rounds()?;
-        for _ in 0..flags.rounds {
-            let [one, other] = measured.rounds()?;
+        self.rounds()?;
+        for _ in 0..rounds {
+            let [one, other] = self.rounds()?;
             (forward, backward) = (forward.min(one), backward.min(other));
         }
-        let bounds = roofline::bounds(&device)?;
+        let bounds = bounds()?;
         let bytes = |tensors: &[&Tensor]| -> f64 {
             tensors.iter().map(|t| t.len() * t.dtype().size()).sum::<usize>() as f64
         };
-        let leaves: Vec<&Tensor> = measured.leaves.iter().collect();
-        let (inputs, result) = (bytes(&leaves), bytes(&[&measured.upstream]));
+        let leaves: Vec<&Tensor> = self.leaves.iter().collect();
+        let (inputs, result) = (bytes(&leaves), bytes(&[&self.upstream]));
         let pass = |seconds: f64, bytes: f64, flops: Option<f64>| Pass {
             ms: 1e3 * seconds,
             gbs: 1e-9 * bytes / seconds,
@@ -179,27 +203,25 @@ fn report(
             gflops: flops.map(|flops| 1e-9 * flops / seconds),
             peak_fraction: flops.map(|flops| flops / seconds / bounds.flops),
         };
+        let device = self.upstream.device();
         Ok(Report {
-            op: measured.op,
-            dtype: DType::from(flags.dtype).to_string(),
+            op: self.op,
+            dtype: self.upstream.dtype().to_string(),
             device: device.describe(),
-            driver: match &device {
+            driver: match device {
                 Device::Gpu(gpu) => Some(gpu.info().driver_info.clone()),
                 _ => None,
             },
             threads: rayon::current_num_threads(),
             memory_gbs: 1e-9 * bounds.memory,
             peak_gflops: 1e-9 * bounds.flops,
-            forward: pass(forward, inputs + result, measured.flops),
+            forward: pass(forward, inputs + result, self.flops),
             // Reads the inputs and the upstream, and writes the gradients of all inputs.
-            backward: pass(backward, 2.0 * inputs + result, measured.flops.map(|f| 2.0 * f)),
-            shape: measured.shape,
+            backward: pass(backward, 2.0 * inputs + result, self.flops.map(|f| 2.0 * f)),
+            shape: self.shape,
         })
-    })?;
-    crate::print_report(&report, flags.json)
-}
+    }
 
-impl Measured {
     /// The seconds of a forward pass, and of the backward pass after it.
     fn rounds(&self) -> Result<[f64; 2], Failure> {
         let leaves: Vec<Tensor> = self.leaves.iter().map(|leaf| leaf.clone().tracked()).collect();

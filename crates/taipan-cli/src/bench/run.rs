@@ -23,7 +23,7 @@ struct Model {
     /// Mixers of the model
     #[arg(long, value_name = "NAME", default_value = "mamba")]
     arch: Arch,
-    /// State size per channel [default: 16; of mamba2, 128]
+    /// State size per channel [default: 16; of others, 128]
     #[arg(long, value_name = "N")]
     d_state: Option<usize>,
     /// Size of the vocabulary
@@ -187,15 +187,16 @@ impl<'a> Run<'a> {
     }
 
     /// One round: it waits for the device by choosing a token.
-    fn next(&self) -> Result<State, Failure> {
-        let (logits, state) = self.model.next(&self.ids, self.state.as_ref())?;
+    fn next(&mut self) -> Result<State, Failure> {
+        let (logits, state) = self.model.next(&self.ids, self.state.take())?;
         logits.argmax(1)?.read_blocking::<u32>()?;
         Ok(state)
     }
 
     fn round(&mut self) -> Result<(), Failure> {
+        let continues = self.state.is_some();
         let state = self.next()?;
-        self.state = self.state.is_some().then_some(state);
+        self.state = continues.then_some(state);
         Ok(())
     }
 

@@ -8,8 +8,9 @@ use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, roofline};
 use taipan_lm::{Batch, LanguageModel};
 
-use super::{Common, Table, config, peak_memory, product_flops, seconds};
+use super::{Common, Table, config, peak_memory, product_flops, seconds, together};
 use crate::arch::Arch;
+use crate::job::{self, Job};
 use crate::machine;
 use crate::{Failure, usage};
 
@@ -24,24 +25,35 @@ pub struct Step {
     n_layer: usize,
     /// Mixers of the model
     #[arg(long, value_name = "NAME", default_value = "mamba")]
-    arch: Arch,
-    /// State size per channel [default: 16; of mamba2, 128]
+    pub(super) arch: Arch,
+    /// State size per channel [default: 16; of others, 128]
     #[arg(long, value_name = "N")]
-    d_state: Option<usize>,
+    pub(super) d_state: Option<usize>,
     /// Size of the vocabulary
     #[arg(long, value_name = "N", default_value_t = 256)]
     vocab_size: usize,
     /// Sequences per batch
     #[arg(long, value_name = "N", default_value_t = 8)]
-    batch_size: usize,
+    pub(super) batch_size: usize,
     /// Tokens per sequence
     #[arg(long, value_name = "N", default_value_t = 256)]
-    block_size: usize,
+    pub(super) block_size: usize,
+    /// Batches per step, which MPI's ranks share [default: their number]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    grad_accum: Option<u32>,
     /// Show where the time of a step goes, op by op
     #[arg(long)]
     profile: bool,
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
+}
+
+impl Step {
+    /// Of the model: vocabulary, width and layers.
+    pub(super) fn shape(&self) -> [usize; 3] {
+        [self.vocab_size, self.d_model, self.n_layer]
+    }
 }
 
 /// The keys of `--json` are these fields.
@@ -69,8 +81,27 @@ struct Report {
 
 /// Measure and print.
 pub fn step(flags: &Step) -> Result<(), Failure> {
-    let report = machine::with_threads(flags.common.threads, || measure(flags))?;
-    crate::print_report(&report, flags.common.json)
+    job::run(|job| {
+        let threads = flags.common.threads.or(job.threads);
+        machine::with_threads(threads, || step_in(job, flags))
+    })
+}
+
+/// In one of the processes of a job.
+fn step_in(job: Job, flags: &Step) -> Result<(), Failure> {
+    let accum = flags.grad_accum.map_or(job.size(), |accum| accum as usize);
+    if accum == 1 {
+        return crate::print_report(&measure(flags)?, flags.common.json);
+    }
+    if flags.profile {
+        return usage("--profile is for one batch per step");
+    }
+    let device = machine::open_local(&flags.common.device, job.local_rank)?;
+    machine::check(&device, taipan::DType::from(flags.common.dtype))?;
+    match together::measure(flags, &device, accum, job)? {
+        Some(report) => crate::print_report(&report, flags.common.json),
+        None => Ok(()),
+    }
 }
 
 fn measure(flags: &Step) -> Result<Report, Failure> {
@@ -120,8 +151,7 @@ struct Training {
 
 impl Training {
     fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
-        let config =
-            config(flags.arch, [flags.vocab_size, flags.d_model, flags.n_layer], flags.d_state)?;
+        let config = config(flags.arch, flags.shape(), flags.d_state)?;
         let (batch_size, block_size) = (flags.batch_size, flags.block_size);
         let tokens = batch_size.saturating_mul(block_size);
         if !(1..=1 << 28).contains(&tokens) {

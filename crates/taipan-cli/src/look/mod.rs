@@ -56,7 +56,7 @@ struct Input {
 pub fn look(flags: &Flags) -> Result<(), Failure> {
     machine::with_threads(None, || {
         let model = flags.model.load()?;
-        let layers = model.lm.config().num_hidden_layers;
+        let layers = model.lm.config().layers.len();
         let layer = flags.layer.unwrap_or(layers - 1);
         if layer >= layers {
             return usage(format!("--layer is {layer}, expected less than {layers}"));

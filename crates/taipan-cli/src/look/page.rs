@@ -113,12 +113,13 @@ impl Page<'_> {
     }
 
     fn header(&self, svg: &mut String) {
-        let Config { num_hidden_layers, state_size, .. } = self.config;
+        let Config { layers, state_size, .. } = &self.config;
         let loss = self.inspection.loss;
         text(svg, "title", (MARGIN, 66.0), &format!("What {} makes of a text", self.name));
         let shape = format!(
-            "{num_hidden_layers} layers of {} channels with {state_size} states each. The last \
+            "{} layers of {} channels with {state_size} states each. The last \
              token was predicted with probability {} ({} nats).",
+            layers.len(),
             self.config.inner_size(),
             percent((-loss).exp()),
             short(loss)

@@ -13,6 +13,7 @@ use super::report;
 use super::settings::Settings;
 use super::sparkline::range;
 use super::start::{Existing, Start, begin, discard, missing_directories};
+use crate::job::Place;
 use crate::svg::{Axis, Point};
 use crate::{Failure, stop};
 
@@ -26,7 +27,7 @@ const STEPS: u32 = 20;
 /// it.
 pub fn find(settings: &Settings, device: &Device) -> Result<ControlFlow<()>, Failure> {
     let made = missing_directories(&settings.out);
-    let start = begin(settings, device, Existing::Refuse)?;
+    let start = begin(settings, device, Existing::Refuse, Place::ALONE)?;
     let mut progress = Progress::new();
     progress.print(&format!("{}\n", report::summary(settings, &start)));
     let Start { mut trainer, lock, .. } = start;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anstyle::Style;
-use taipan::Device;
+use taipan::{DType, Device};
 use taipan_lm::{LanguageModel, free_memory};
 
 use super::corpus::Corpus;
@@ -86,7 +86,20 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
     };
     let free = free_memory().filter(|_| *device == Device::Cpu);
     let free = free.map_or(String::new(), |free| format!(", {} free", crate::bytes(free)));
-    let memory = format!("about {}{free}", crate::bytes(start.memory.total()));
+    let each = if start.place.ranks > 1 { " for each rank" } else { "" };
+    let memory = format!("about {}{each}{free}", crate::bytes(start.memory.total()));
+    if start.place.ranks > 1 {
+        let each = recipe.grad_accum / start.place.ranks;
+        let sent = settings.reduce_dtype.map(|dtype| {
+            let dtype = DType::from(dtype);
+            format!("; gradients are rounded to {dtype}, so results depend on the number of ranks")
+        });
+        let sent = sent.unwrap_or_default();
+        lines.push((
+            "ranks",
+            format!("{}, each with {each} batches per step{sent}", start.place.ranks),
+        ));
+    }
     let out = settings.out.display();
     let out = match trainer.steps_done() {
         0 => out.to_string(),
@@ -106,7 +119,7 @@ pub fn summary(settings: &Settings, start: &Start) -> String {
 /// A short description of a model.
 pub fn shape(model: &LanguageModel) -> String {
     let config = model.config();
-    let (layers, width, state) = (config.num_hidden_layers, config.hidden_size, config.state_size);
+    let (layers, width, state) = (config.layers.len(), config.hidden_size, config.state_size);
     let head = if config.tie_word_embeddings { "tied" } else { "own" };
     let family = config.family.title();
     format!(

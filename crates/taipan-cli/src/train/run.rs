@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use taipan_lm::StepReport;
+use taipan_lm::{StepReport, Trainer};
 
 use super::metrics::{HeldOut, Lines, Metrics, Row, TIMINGS, Timing, Training};
 use super::progress::{Progress, State};
@@ -118,9 +118,9 @@ impl Run {
         })
     }
 
-    /// Train until a reason to stop, and write the model to the directory of the run. Whether a
-    /// signal was the reason.
-    pub fn run(mut self) -> Result<ControlFlow<()>, Failure> {
+    /// Train until a reason to stop, and write the model to the directory of the run. Returns the
+    /// trainer, and whether a signal was the reason.
+    pub fn run(mut self) -> Result<(Trainer, ControlFlow<()>), Failure> {
         self.progress.print(&format!("{}\n", report::summary(&self.settings, &self.start)));
         if let Some(warning) = lock::warning(&self.settings.out) {
             self.warn(&warning);
@@ -138,7 +138,7 @@ impl Run {
         if step == 0 {
             let stopped = format!("stopped before the first step; start again with: {resume}");
             self.progress.print(&report::sentence(&stopped));
-            return Ok(interrupted);
+            return Ok((self.start.trainer, interrupted));
         }
         self.progress.note("writing the model");
         self.start.lock.check()?;
@@ -174,7 +174,7 @@ impl Run {
         };
         self.progress.print(&end);
         self.check_output();
-        Ok(interrupted)
+        Ok((self.start.trainer, interrupted))
     }
 
     /// Report, once, a problem that does not affect the training.
@@ -247,7 +247,7 @@ impl Run {
             Some(StopReason::Done)
         } else if Some(step) == self.settings.stop_after {
             Some(StopReason::StopAfter)
-        } else if stop::requested() {
+        } else if stop::requested() || self.start.trainer.stop_requested() {
             Some(StopReason::Interrupted)
         } else if over {
             Some(StopReason::MaxTime)

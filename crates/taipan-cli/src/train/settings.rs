@@ -8,14 +8,17 @@ use clap::Command;
 use serde::{Deserialize, Serialize};
 use taipan::optim::{Curve, Schedule};
 use taipan_lm::data::Split;
-use taipan_lm::{Activations, Config, Family, InvalidValue, Lora, Preset, Recipe, Ssm};
+use taipan_lm::{
+    Activations, AttentionConfig, Config, Family, InvalidValue, LayerKind, Lora, Mamba3Config,
+    Preset, Recipe, Ssm,
+};
 use toml::{Table, Value};
 
 use super::corpus::Corpus;
 use super::declare::settings;
 use super::settings_file::{self, read};
 use super::values::{LrCurve, Time};
-use crate::arch::Arch;
+use crate::arch::{self, Arch, Hybrid, LayerPattern};
 use crate::machine::{self, Dtype};
 use crate::{Failure, Usage, model, usage};
 
@@ -75,7 +78,7 @@ settings! {
         /// Width of the model
         d_model: usize = config.hidden_size, flag "N", Model;
         /// Number of layers
-        n_layer: usize = config.num_hidden_layers, flag "N", Model;
+        n_layer: usize = config.layers.len(), flag "N", Model;
         /// State size per channel
         d_state: usize = config.state_size, flag "N", Model;
         /// Kernel size of the causal convolution
@@ -87,10 +90,34 @@ settings! {
             Ssm::Mamba { time_step_rank, .. } if d_model == config.hidden_size => time_step_rank,
             _ => d_model.div_ceil(16),
         }, flag "N", Model;
-        /// Channels of a head, with --arch mamba2
+        /// Channels of a head, with --arch mamba2, mamba3 or hybrid
         head_dim: usize = match config.ssm {
             Ssm::Mamba2 { head_dim, .. } => head_dim,
+            Ssm::Mamba3(Mamba3Config { head_dim, .. }) => head_dim,
             Ssm::Mamba { .. } => 64,
+        }, flag "N", Model;
+        /// Inputs and outputs of a channel, with --arch mamba3: MIMO; 0 for SISO
+        mimo_rank: usize = match config.ssm {
+            Ssm::Mamba3(Mamba3Config { mimo_rank, .. }) => mimo_rank.unwrap_or(0),
+            _ => 0,
+        }, flag "N", Model;
+        /// With --arch hybrid: M (Mamba-2), A (attention) or B (both) for each layer, repeated up to
+        /// --n-layer [default: MMAM]
+        layer_pattern: LayerPattern = LayerPattern::of(&config.layers), flag "LETTERS", Model;
+        /// Attention heads, with --arch hybrid [default: --d-model / --head-dim]
+        n_head: usize = match config.attention {
+            Some(attention) if d_model == config.hidden_size => attention.num_heads,
+            _ => d_model.checked_div(head_dim).unwrap_or(0).max(1),
+        }, flag "N", Model;
+        /// Heads of keys and values, which --n-head share [default: as many; of presets, fewer]
+        n_kv_head: usize = match config.attention {
+            Some(attention) if n_head == attention.num_heads => attention.num_key_value_heads,
+            _ => n_head,
+        }, flag "N", Model;
+        /// Width of the MLPs, with --arch hybrid [default: --d-model × 8 / 3]
+        d_ff: usize = match config.mlp {
+            Some(mlp) if d_model == config.hidden_size => mlp.size,
+            _ => arch::d_ff(d_model),
         }, flag "N", Model;
         /// Do not tie the weights of the output head to the embedding
         #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -128,7 +155,7 @@ settings! {
         batch_size: usize = recipe.batch_size, flag "N", Run;
         /// Tokens per sequence
         block_size: usize = recipe.block_size, flag "N", Run;
-        /// Gradient accumulation: batches per step
+        /// Gradient accumulation: batches per step, which MPI's ranks share [default: their number]
         grad_accum: usize = recipe.grad_accum, flag "N", Run;
         /// Peak learning rate; with --from, a tenth of the rate for models of its size
         lr: f64 = recipe.schedule.peak, flag "RATE", Run;
@@ -162,6 +189,9 @@ settings! {
         device: String = machine::AUTO.into(), flag "DEVICE", Resume;
         /// CPU threads; the result does not depend on them [default: one per core]
         threads: usize, flag "N", Call;
+        /// Dtype in which MPI's ranks send gradients; the result then depends on their number
+        /// [default: their own, without rounding]
+        reduce_dtype: Dtype, flag "TYPE", Run;
     }
     "Output" {
         /// Output directory: the model, checkpoints and metrics
@@ -230,17 +260,21 @@ pub fn show_defaults(train: Command) -> Command {
 
 impl Settings {
     /// The settings of a new run.
-    pub fn new(flags: &Flags) -> Result<Settings, Failure> {
+    pub fn new(flags: &Flags, ranks: usize) -> Result<Settings, Failure> {
         let flags = with_file(flags)?;
         let preset = preset(&flags)?;
+        let mut recipe = preset.recipe();
+        if ranks > 1 {
+            recipe.grad_accum = ranks;
+        }
         let Some(from) = &flags.from else {
-            return Settings::resolve(flags, &preset.config(1), &preset.recipe()).checked();
+            let settings = Settings::resolve(flags, &preset.config(1), &recipe).checked()?;
+            return settings.for_ranks(ranks);
         };
         if flags.preset.is_some() {
             return usage("--preset and --from both determine the model's shape");
         }
         let config = Config::from_file(model::find(from)?.join("config.json"))?;
-        let mut recipe = preset.recipe();
         recipe.schedule.peak = tuning(&config).1;
         let of_model = Table::try_from(Settings::resolve(Flags::default(), &config, &recipe))?;
         let given = Table::try_from(&flags)?;
@@ -251,11 +285,11 @@ impl Settings {
             let (expected, from) = (&of_model[key], from.display());
             return usage(format!("--{key} is {found}, but in {from} it is {expected}"));
         }
-        Settings::resolve(flags, &config, &recipe).checked()
+        Settings::resolve(flags, &config, &recipe).checked()?.for_ranks(ranks)
     }
 
     /// The settings of the run in `--out`, to resume it.
-    pub fn resumed(flags: &Flags) -> Result<Settings, Failure> {
+    pub fn resumed(flags: &Flags, ranks: usize) -> Result<Settings, Failure> {
         let flags = with_file(flags)?;
         let preset = preset(&flags)?;
         let out = Settings::resolve(flags.clone(), &preset.config(1), &preset.recipe()).out;
@@ -280,23 +314,94 @@ impl Settings {
         let flags = Flags { out: Some(out), ..flags.or(stored) };
         let preset = self::preset(&flags)?;
         let settings = Settings::resolve(flags, &preset.config(1), &preset.recipe());
-        Settings { specified, ..settings }.checked()
+        let settings = Settings { specified, ..settings }.checked()?;
+        let accum = settings.grad_accum;
+        if !accum.is_multiple_of(ranks) {
+            let all = (1..=accum).filter(|ranks| accum.is_multiple_of(*ranks));
+            let all: Vec<String> = all.map(|ranks| ranks.to_string()).collect();
+            let (run, all) = (settings.out.display(), all.join(", "));
+            let why = format!("the run in {run} has {accum} batches per step (--grad-accum)");
+            return usage(format!("{why}, which {ranks} ranks cannot share: resume it on {all}"));
+        }
+        Ok(settings)
+    }
+
+    /// These settings, unless so many processes cannot share the batches of a step.
+    fn for_ranks(self, ranks: usize) -> Result<Settings, Failure> {
+        let accum = self.grad_accum;
+        if accum.is_multiple_of(ranks) {
+            return Ok(self);
+        }
+        let (less, more) = (accum / ranks * ranks, accum.next_multiple_of(ranks));
+        let values = if less == 0 { more.to_string() } else { format!("{less} or {more}") };
+        let why = format!("--grad-accum is {accum}, which {ranks} ranks cannot share");
+        usage(format!("{why}, expected a multiple of {ranks}: {values}, for example"))
     }
 
     /// These settings, unless one is invalid.
     fn checked(self) -> Result<Settings, Failure> {
-        self.shape(1).check().map_err(Usage::from)?;
+        // So many layers are made next.
+        Config::ssm_layers(self.n_layer).map_err(Usage::from)?;
+        // That of a model which is fine-tuned was checked when it was read.
+        if self.from.is_none() {
+            self.check_arch()?;
+            self.shape(1).check().map_err(Usage::from)?;
+        }
         self.recipe_of(&self.shape(1)).check().map_err(Usage::from)?;
         self.check_lora()?;
-        match (self.arch, self.specified.dt_rank, self.specified.head_dim) {
-            (Arch::Mamba2, Some(_), _) => return usage("--dt-rank is of --arch mamba"),
-            (Arch::Mamba, _, Some(_)) => return usage("--head-dim is of --arch mamba2"),
-            _ => {}
-        }
         self.check_ranges().map_err(Usage::from)?;
         // What TOML has no number for.
         Table::try_from(&self).map_err(|error| Usage(format!("settings: {error}")))?;
         Ok(self)
+    }
+
+    /// An error if flags are of other mixers, or heads and layers do not fit.
+    fn check_arch(&self) -> Result<(), Failure> {
+        let given = &self.specified;
+        let of_hybrid = &[Arch::Hybrid][..];
+        for (name, is_given, of) in [
+            ("dt-rank", given.dt_rank.is_some(), &[Arch::Mamba][..]),
+            ("head-dim", given.head_dim.is_some(), &[Arch::Mamba2, Arch::Mamba3, Arch::Hybrid]),
+            ("d-conv", given.d_conv.is_some(), &[Arch::Mamba, Arch::Mamba2, Arch::Hybrid]),
+            ("mimo-rank", given.mimo_rank.is_some(), &[Arch::Mamba3]),
+            ("layer-pattern", given.layer_pattern.is_some(), of_hybrid),
+            ("n-head", given.n_head.is_some(), of_hybrid),
+            ("n-kv-head", given.n_kv_head.is_some(), of_hybrid),
+            ("d-ff", given.d_ff.is_some(), of_hybrid),
+        ] {
+            if is_given && !of.contains(&self.arch) {
+                let of: Vec<String> = of.iter().map(|arch| arch.to_string()).collect();
+                return usage(format!("--{name} is of --arch {}", of.join(", ")));
+            }
+        }
+        if self.arch != Arch::Hybrid {
+            return Ok(());
+        }
+        let (layers, length) = (self.n_layer, self.layer_pattern.len());
+        if !layers.is_multiple_of(length) {
+            let expected = format!("a multiple of --layer-pattern's, {length}");
+            return usage(format!("--n-layer is {layers}, expected {expected}"));
+        }
+        let (heads, width) = (self.n_head, self.d_model);
+        match self.attention() {
+            Some(_) => Ok(()),
+            None => usage(format!("--n-head is {heads}, expected a divisor of --d-model, {width}")),
+        }
+    }
+
+    /// The attention of a hybrid, if its heads divide the width.
+    fn attention(&self) -> Option<AttentionConfig> {
+        let of_preset = preset(&self.specified).ok().and_then(|preset| preset.config(1).attention);
+        let new = || {
+            let head_dim = self.d_model.checked_div(self.n_head)?;
+            let fits = head_dim * self.n_head == self.d_model;
+            fits.then(|| AttentionConfig::new(self.n_head, self.n_kv_head, head_dim))
+        };
+        let same = of_preset.filter(|of| of.num_heads == self.n_head);
+        match same.filter(|of| of.num_heads * of.head_dim == self.d_model) {
+            Some(of) => Some(AttentionConfig { num_key_value_heads: self.n_kv_head, ..of }),
+            None => new(),
+        }
     }
 
     /// An error if flags of adapters do not go together.
@@ -326,21 +431,36 @@ impl Settings {
 
     /// The shape of a new model.
     pub fn shape(&self, vocab_size: usize) -> Config {
-        let (family, ssm) = match self.arch {
-            Arch::Mamba => (Family::Mamba, Ssm::mamba(self.dt_rank)),
-            Arch::Mamba2 => (Family::Mamba2, Ssm::mamba2(self.head_dim)),
-        };
-        Config {
-            family,
+        let sizes = Config {
             vocab_size,
             hidden_size: self.d_model,
-            num_hidden_layers: self.n_layer,
-            ssm,
+            layers: vec![LayerKind::Ssm; self.n_layer],
             state_size: self.d_state,
             conv_kernel: self.d_conv,
             expand: self.expand,
             tie_word_embeddings: !self.untied,
             ..Config::default()
+        };
+        match self.arch {
+            Arch::Mamba => Config { ssm: Ssm::mamba(self.dt_rank), ..sizes },
+            Arch::Mamba2 => {
+                Config { family: Family::Mamba2, ssm: Ssm::mamba2(self.head_dim), ..sizes }
+            }
+            Arch::Mamba3 => {
+                let mimo_rank = (self.mimo_rank > 0).then_some(self.mimo_rank);
+                let mamba3 = Mamba3Config { mimo_rank, ..Mamba3Config::new(self.head_dim) };
+                Config { family: Family::Mamba3, ssm: Ssm::Mamba3(mamba3), ..sizes }
+            }
+            Arch::Hybrid => {
+                let of_preset = preset(&self.specified).map(|preset| preset.config(1).multipliers);
+                let hybrid = Hybrid {
+                    layers: self.layer_pattern.layers(self.n_layer),
+                    head_dim: self.head_dim,
+                    attention: self.attention().unwrap_or(AttentionConfig::new(1, 1, self.d_model)),
+                    d_ff: self.d_ff,
+                };
+                hybrid.config(Config { multipliers: of_preset.unwrap_or_default(), ..sizes })
+            }
         }
     }
 
@@ -418,6 +538,8 @@ fn preset(flags: &Flags) -> Result<Preset, Usage> {
     let name = flags.preset.clone().unwrap_or(DEFAULT_PRESET.to_string());
     let name = match flags.arch {
         Some(Arch::Mamba2) if !name.starts_with("mamba2-") => format!("mamba2-{name}"),
+        Some(Arch::Hybrid) if !name.starts_with("hybrid-") => format!("hybrid-{name}"),
+        Some(Arch::Mamba3) if !name.starts_with("mamba3-") => format!("mamba3-{name}"),
         _ => name,
     };
     let preset: Preset = name.parse().map_err(|error| Usage(format!("--{error}")))?;
@@ -432,64 +554,4 @@ fn preset(flags: &Flags) -> Result<Preset, Usage> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings(toml: &str) -> Result<Settings, String> {
-        let flags: Flags = toml::from_str(toml).unwrap();
-        Settings::new(&flags).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn every_preset_is_valid() {
-        for preset in Preset::ALL {
-            let settings = settings(&format!("preset = '{preset}'")).unwrap();
-            assert_eq!(settings.preset, preset.to_string());
-            assert_eq!(settings.shape(50280), preset.config(50280));
-            assert_eq!(settings.recipe_of(&preset.config(1)), preset.recipe());
-        }
-    }
-
-    #[test]
-    fn derived_defaults_can_be_overridden() {
-        let derived = settings("steps = 100\nlr = 0.5\nd-model = 40").unwrap();
-        assert_eq!((derived.warmup, derived.decay, derived.eval_interval), (5, 20, 10));
-        assert_eq!((derived.min_lr, derived.dt_rank), (0.05, 3));
-        let given = settings("steps = 100\nlr = 0.5\nmin-lr = 0\nwarmup = 7\ndt-rank = 2").unwrap();
-        assert_eq!((given.min_lr, given.warmup, given.dt_rank), (0.0, 7, 2));
-    }
-
-    #[test]
-    fn invalid_values_are_refused() {
-        let cases = [
-            ("steps = 0", "--steps is 0, expected 1 to 1099511627776"),
-            ("beta1 = 1.0", "--beta1 is 1, expected at least 0 and below 1"),
-            ("lr = nan", "--lr is NaN, expected a positive number"),
-            ("lr = -1", "--lr is -1, expected a positive number"),
-            ("weight-decay = inf", "--weight-decay is inf, expected a finite number of 0 or more"),
-            ("lr = 1e-4\nmin-lr = 1e-3", "--min-lr is 0.001, expected 0 to 0.0001"),
-            ("steps = 10\nwarmup = 11", "--warmup is 11, expected 0 to 10"),
-            ("steps = 10\nstop-after = 11", "--stop-after is 11"),
-            ("d-model = 100000\nexpand = 3", "--expand is 3, expected 1 to 2"),
-            ("d-state = 300", "--d-state is 300, expected 1 to 256"),
-            ("grad-clip = -1", "--grad-clip is -1, expected a positive number"),
-            ("keep = 0", "--keep is 0, expected 1 or more"),
-            (
-                "batch-size = 65536\nblock-size = 65536",
-                "--batch-size × --block-size × --grad-accum is 4294967296, expected 1 to ",
-            ),
-            ("lora = 8", "--lora needs --from, a model to adapt"),
-            ("lora-alpha = 8", "--lora-alpha needs --lora"),
-            ("arch = 'mamba2'\ndt-rank = 3", "--dt-rank is of --arch mamba"),
-            ("head-dim = 32", "--head-dim is of --arch mamba2"),
-            ("arch = 'mamba'\npreset = 'mamba2-tiny'", "--arch and --preset do not fit"),
-            ("arch = 'mamba2'\nhead-dim = 48", "--head-dim is 48, expected a divisor of"),
-            ("preset = 'huge'", "--preset: huge found, expected one of tiny, "),
-            ("tokenizer = 'a'\ntrain-tokenizer = 300", "--tokenizer and --train-tokenizer"),
-        ];
-        for (toml, start) in cases {
-            let error = settings(toml).unwrap_err();
-            assert!(error.starts_with(start), "{toml}: {error}");
-        }
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ use super::corpus::{self, sources};
 use super::lock::{self, Lock};
 use super::settings::Settings;
 use super::{curve, metrics, overwrite, settings_file};
+use crate::job::Place;
 use crate::{Failure, model, usage};
 
 /// The token cache, in the run directory.
@@ -27,6 +28,7 @@ pub struct Start {
     pub skipped: Vec<Skipped>,
     /// No other program writes to the directory while this lives.
     pub lock: Lock,
+    pub place: Place,
 }
 
 /// What to do about a run that is in the directory already.
@@ -36,8 +38,13 @@ pub enum Existing {
     Overwrite,
 }
 
-/// Begin a run in an empty directory, or in place of another run.
-pub fn begin(settings: &Settings, device: &Device, existing: Existing) -> Result<Start, Failure> {
+/// Begin a run of so many processes in an empty directory, or in place of another run.
+pub fn begin(
+    settings: &Settings,
+    device: &Device,
+    existing: Existing,
+    place: Place,
+) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     // Before anything is written there, and again when nobody else can.
     check_free(out, existing)?;
@@ -48,14 +55,14 @@ pub fn begin(settings: &Settings, device: &Device, existing: Existing) -> Result
     remove_temporary(out)?;
     // An old run is removed when nothing is known to be wrong with the new one.
     let is_new = !out.join(settings_file::FILE).exists();
-    let plan = Plan::new(settings, device);
+    let plan = Plan::new(settings, device, place);
     let removed = plan.is_ok() && !is_new;
     let begun = plan.and_then(|plan| {
         overwrite::remove(out)?;
         plan.build(settings, device)
     });
     match begun {
-        Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock }),
+        Ok((trainer, memory, skipped)) => Ok(Start { trainer, memory, skipped, lock, place }),
         Err(error) if !is_new && !removed => Err(error),
         Err(error) => {
             discard(out, lock, &made);
@@ -75,22 +82,21 @@ pub fn discard(out: &Path, lock: Lock, made: &[PathBuf]) {
 }
 
 /// Resume from the last checkpoint; if the run was stopped before its first, start again.
-pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
+pub fn resume(settings: &Settings, device: &Device, place: Place) -> Result<Start, Failure> {
     let out = settings.out.as_path();
     let lock = Lock::take(out)?;
     remove_temporary(out)?;
     let Some((_, checkpoint)) = checkpoints(out)?.pop() else {
         let again = "no checkpoint yet, the run starts again from the beginning";
         crate::print(&format!("{}: {again}\n", out.display()))?;
-        let (trainer, memory, skipped) = Plan::new(settings, device)?.build(settings, device)?;
-        return Ok(Start { trainer, memory, skipped, lock });
+        let (trainer, memory, skipped) =
+            Plan::new(settings, device, place)?.build(settings, device)?;
+        return Ok(Start { trainer, memory, skipped, lock, place });
     };
-    let base = settings.from.as_deref().filter(|_| settings.lora.is_some());
-    let base = base.map(model::find).transpose()?;
+    let base = base(settings)?;
     let config = base.as_deref().unwrap_or(&checkpoint).join("config.json");
     let config = Config::from_file(config)?;
-    let recipe = settings.recipe_of(&config);
-    let memory = memory(settings, &config, device)?;
+    let memory = memory(settings, &config, device, place)?;
     let data = out.join(DATA);
     let shown = data.display();
     let (dataset, skipped) = if Dataset::exists(&data) {
@@ -104,15 +110,7 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         let tokenizer = Tokenizer::from_file(checkpoint.join("tokenizer.json"))?;
         (build_data(settings, &sources, &tokenizer)?, sources.skipped().to_vec())
     };
-    let take_over = |stored: &mut Recipe| *stored = stored.continued(&recipe);
-    let trainer = match base {
-        Some(base) => {
-            let dtype = Some(settings.dtype.into());
-            let base = LanguageModel::from_pretrained(base, dtype, device)?;
-            Trainer::resume_adapters(out, dataset, base, take_over)?
-        }
-        None => Trainer::resume(out, dataset, device, take_over)?,
-    };
+    let trainer = load(settings, device, dataset)?;
     settings.check_unchanged(&trainer.notes)?;
     let done = trainer.steps_done();
     for (flag, steps) in [("steps", Some(settings.steps)), ("stop-after", settings.stop_after)] {
@@ -122,7 +120,68 @@ pub fn resume(settings: &Settings, device: &Device) -> Result<Start, Failure> {
         }
     }
     settings.save()?;
-    Ok(Start { trainer, memory, skipped, lock })
+    Ok(Start { trainer, memory, skipped, lock, place })
+}
+
+/// The model whose adapters a run trains, if it does.
+fn base(settings: &Settings) -> Result<Option<PathBuf>, Failure> {
+    let base = settings.from.as_deref().filter(|_| settings.lora.is_some());
+    base.map(model::find).transpose()
+}
+
+/// The last checkpoint of a run.
+fn load(settings: &Settings, device: &Device, dataset: Dataset) -> Result<Trainer, Failure> {
+    let out = settings.out.as_path();
+    let take_over = |config: &Config, stored: &mut Recipe| {
+        *stored = stored.continued(&settings.recipe_of(config));
+    };
+    Ok(match base(settings)? {
+        Some(base) => {
+            let base = LanguageModel::from_pretrained(base, Some(settings.dtype.into()), device)?;
+            let config = base.config().clone();
+            Trainer::resume_adapters(out, dataset, base, |stored| take_over(&config, stored))?
+        }
+        None => {
+            let config = settings.shape(1);
+            Trainer::resume(out, dataset, device, |stored| take_over(&config, stored))?
+        }
+    })
+}
+
+/// A process of a run that the first one has begun or resumed, with this tokenizer.
+pub fn follow(
+    settings: &Settings,
+    device: &Device,
+    tokenizer: Tokenizer,
+) -> Result<Trainer, Failure> {
+    let out = settings.out.as_path();
+    let dataset = Dataset::open(out.join(DATA)).map_err(|error| {
+        format!("{error}; all ranks must see the directory of the run, {}", out.display())
+    })?;
+    if !checkpoints(out)?.is_empty() {
+        return load(settings, device, dataset);
+    }
+    let from = settings.from.as_deref().map(model::find).transpose()?;
+    new_trainer(settings, device, from.as_deref(), (dataset, tokenizer))
+}
+
+/// A trainer that begins with the model of a directory, or with a new one.
+fn new_trainer(
+    settings: &Settings,
+    device: &Device,
+    from: Option<&Path>,
+    (dataset, tokenizer): (Dataset, Tokenizer),
+) -> Result<Trainer, Failure> {
+    let dtype = settings.dtype.into();
+    let model = match from {
+        Some(directory) => LanguageModel::from_pretrained(directory, Some(dtype), device)?,
+        None => {
+            let config = settings.shape(tokenizer.vocab_size());
+            LanguageModel::new(&config, dtype, settings.seed, device)?
+        }
+    };
+    let recipe = settings.recipe_of(model.config());
+    Ok(Trainer::new(model, dataset, tokenizer, recipe)?)
 }
 
 /// What a run begins with, before anything is written.
@@ -131,12 +190,11 @@ struct Plan {
     from: Option<PathBuf>,
     sources: Sources,
     tokenizer: Tokenizer,
-    config: Config,
     memory: Memory,
 }
 
 impl Plan {
-    fn new(settings: &Settings, device: &Device) -> Result<Plan, Failure> {
+    fn new(settings: &Settings, device: &Device, place: Place) -> Result<Plan, Failure> {
         let from = settings.from.as_deref().map(model::find).transpose()?;
         let sources = sources(settings)?;
         let tokenizer = tokenizer(settings, &sources, from.as_deref())?;
@@ -147,8 +205,8 @@ impl Plan {
         if let Some(lora) = settings.recipe_of(&config).lora {
             lora.check_targets(&config)?;
         }
-        let memory = memory(settings, &config, device)?;
-        Ok(Plan { from, sources, tokenizer, config, memory })
+        let memory = memory(settings, &config, device, place)?;
+        Ok(Plan { from, sources, tokenizer, memory })
     }
 
     fn build(
@@ -156,17 +214,12 @@ impl Plan {
         settings: &Settings,
         device: &Device,
     ) -> Result<(Trainer, Memory, Vec<Skipped>), Failure> {
-        let Plan { from, sources, tokenizer, config, memory } = self;
+        let Plan { from, sources, tokenizer, memory } = self;
         settings.save()?;
         let dataset = build_data(settings, &sources, &tokenizer)?;
         // Before the model is made, which may take a while.
         dataset.check(settings.block_size)?;
-        let dtype = settings.dtype.into();
-        let model = match &from {
-            Some(directory) => LanguageModel::from_pretrained(directory, Some(dtype), device)?,
-            None => LanguageModel::new(&config, dtype, settings.seed, device)?,
-        };
-        let mut trainer = Trainer::new(model, dataset, tokenizer, settings.recipe_of(&config))?;
+        let mut trainer = new_trainer(settings, device, from.as_deref(), (dataset, tokenizer))?;
         trainer.notes.insert(settings_file::NOTE.into(), settings.fixed()?.into());
         Ok((trainer, memory, sources.skipped().to_vec()))
     }
@@ -200,12 +253,19 @@ fn tokenizer(
 
 /// What training takes. Refuse at once what would fail in the middle of the first step. GPUs do not
 /// report their memory.
-fn memory(settings: &Settings, config: &Config, device: &Device) -> Result<Memory, Failure> {
-    let memory = Memory::of_training(config, settings.dtype.into(), &settings.recipe_of(config));
-    let free = free_memory().filter(|free| *device == Device::Cpu && memory.total() > *free);
+fn memory(
+    settings: &Settings,
+    config: &Config,
+    device: &Device,
+    place: Place,
+) -> Result<Memory, Failure> {
+    let recipe = settings.recipe_of(config);
+    let memory = Memory::of_ranks(config, settings.dtype.into(), &recipe, place.ranks);
+    let all = memory.total().saturating_mul(place.on_machine as u64);
+    let free = free_memory().filter(|free| *device == Device::Cpu && all > *free);
     let Some(free) = free else { return Ok(memory) };
     let millions = config.parameters() as f64 / 1e6;
-    let (needed, free) = (crate::bytes(memory.total()), crate::bytes(free));
+    let (needed, free) = (crate::bytes(all), crate::bytes(free));
     let why =
         format!("training {millions:.1} M parameters needs about {needed}, but {free} is free");
     let less = "--batch-size or --block-size (and --grad-accum), or with --recompute";

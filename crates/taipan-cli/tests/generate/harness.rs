@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use taipan::nn::Module;
 use taipan::{DType, Device};
-use taipan_lm::{Config, LanguageModel, Preset, Tokenizer};
+use taipan_lm::{Config, LanguageModel, LayerKind, Preset, Tokenizer};
 
 use crate::empty;
 
@@ -18,7 +18,7 @@ pub struct Harness(PathBuf);
 pub fn model(vocab_size: usize, seed: u64) -> LanguageModel {
     let config = Config {
         hidden_size: 16,
-        num_hidden_layers: 2,
+        layers: vec![LayerKind::Ssm; 2],
         state_size: 4,
         tie_word_embeddings: false,
         ..Preset::Tiny.config(vocab_size)

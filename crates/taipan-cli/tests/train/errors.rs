@@ -178,3 +178,32 @@ fn a_checkpoint_of_another_shape_is_refused() {
     let start = "error: run/checkpoint-10/config.json: the checksum is ";
     assert!(error.starts_with(start), "{error}");
 }
+
+/// Four processes would train four times, in one directory.
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn without_mpi_a_job_of_several_processes_is_refused() {
+    let harness = Harness::new("launched");
+    for (variables, launcher) in [
+        (["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"], "mpirun"),
+        (["PMI_RANK", "PMI_SIZE"], "mpiexec"),
+        (["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"], "srun"),
+    ] {
+        let [rank, size] = variables;
+        let job = |number: &str, of: &str| {
+            let mut command = harness.train(&["--steps", "1"]);
+            command.env(rank, number).env(size, of);
+            command
+        };
+        let expected = format!(
+            "error: {launcher} has started 4 processes, but this program was built without MPI: \
+             each of them would do the same; build it with --features mpi\n"
+        );
+        assert_eq!(fail(&mut job("0", "4"), 2), expected);
+        assert_eq!(fail(&mut job("3", "4"), 2), "", "one message");
+        assert!(!harness.path("run").exists());
+    }
+    let mut alone = harness.train(&["--steps", "1"]);
+    alone.env("OMPI_COMM_WORLD_RANK", "0").env("OMPI_COMM_WORLD_SIZE", "1");
+    succeed(alone.env("SLURM_NTASKS", "8"));
+}
