@@ -29,12 +29,22 @@ pub(crate) fn is_enabled() -> bool {
 
 /// Run `f` in a mode.
 pub(crate) fn with<R>(mode: GradMode, f: impl FnOnce() -> R) -> R {
-    struct Restore(GradMode);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            MODE.set(self.0);
-        }
-    }
-    let _restore = Restore(MODE.replace(mode));
+    let _guard = ModeGuard::set(mode);
     f()
+}
+
+/// Restores the mode of this thread when it is dropped.
+pub(crate) struct ModeGuard(GradMode);
+
+impl ModeGuard {
+    /// Set the mode until then.
+    pub(crate) fn set(mode: GradMode) -> ModeGuard {
+        ModeGuard(MODE.replace(mode))
+    }
+}
+
+impl Drop for ModeGuard {
+    fn drop(&mut self) {
+        MODE.set(self.0);
+    }
 }

@@ -1,5 +1,11 @@
 //! Work split among rayon's threads, in chunks whose bounds do not depend on the number of threads.
 //! A browser has one thread, and nothing of rayon.
+//!
+//! Rayon's own functions are called with `dyn` closures: compiled for the closure of every caller,
+//! they would be a third of the library.
+
+#[cfg(not(target_family = "wasm"))]
+use std::sync::{Mutex, PoisonError};
 
 #[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
@@ -26,7 +32,9 @@ pub(crate) fn count() -> usize {
 /// callers: a `no_grad` or a profile of this one must not apply to them.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
-    grad_mode::with(GradMode::Enabled, || profile::paused(f))
+    let _mode = grad_mode::ModeGuard::set(GradMode::Enabled);
+    let _profile = profile::ProfileGuard::paused();
+    f()
 }
 
 #[cfg(target_family = "wasm")]
@@ -40,9 +48,7 @@ pub(crate) fn for_chunks<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
     let len = len.max(1);
     #[cfg(not(target_family = "wasm"))]
     if out.len() > len && count() > 1 {
-        return isolated(|| {
-            out.par_chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
-        });
+        return parallel_chunks(out, len, &f);
     }
     out.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
 }
@@ -53,7 +59,8 @@ pub(crate) fn for_chunks<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
 pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Send + Sync) {
     #[cfg(not(target_family = "wasm"))]
     if work >= GRAIN && tasks.len() != 1 && count() > 1 {
-        return isolated(|| tasks.into_par_iter().for_each(f));
+        let tasks = Tasks::new(tasks);
+        return parallel(tasks.0.len(), &|i| f(tasks.take(i)));
     }
     tasks.into_iter().for_each(f);
 }
@@ -68,7 +75,39 @@ pub(crate) fn try_for_tasks<T: Send>(
     // For a single thread, rayon must not split the work.
     #[cfg(not(target_family = "wasm"))]
     if threads != 1 {
-        return tasks.into_par_iter().enumerate().try_for_each(|(i, task)| f(i, task));
+        let tasks = Tasks::new(tasks);
+        return try_parallel(tasks.0.len(), &|i| f(i, tasks.take(i)));
     }
     tasks.into_iter().enumerate().try_for_each(|(i, task)| f(i, task))
+}
+
+/// Tasks that are taken by their number.
+#[cfg(not(target_family = "wasm"))]
+struct Tasks<T>(Vec<Mutex<Option<T>>>);
+
+#[cfg(not(target_family = "wasm"))]
+impl<T> Tasks<T> {
+    fn new(tasks: Vec<T>) -> Tasks<T> {
+        Tasks(tasks.into_iter().map(|task| Mutex::new(Some(task))).collect())
+    }
+
+    fn take(&self, i: usize) -> T {
+        let task = self.0[i].lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.expect("every number occurs once")
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn parallel_chunks<T: Send>(out: &mut [T], len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    isolated(|| out.par_chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk)));
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn parallel(count: usize, f: &(dyn Fn(usize) + Sync)) {
+    isolated(|| (0..count).into_par_iter().for_each(f));
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn try_parallel(count: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    (0..count).into_par_iter().try_for_each(f)
 }

@@ -44,7 +44,7 @@ use std::time::Duration;
 #[cfg(not(target_family = "wasm"))]
 pub use self::running::profile;
 #[cfg(not(target_family = "wasm"))]
-pub(crate) use self::running::{Entry, attach, count_dispatch, entry, is_on, paused, span};
+pub(crate) use self::running::{Entry, ProfileGuard, attach, count_dispatch, entry, is_on, span};
 use crate::Device;
 use crate::gpu::Gpu;
 

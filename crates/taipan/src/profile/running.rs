@@ -72,16 +72,16 @@ pub(crate) fn is_on() -> bool {
 ///
 /// Absent in browsers, where the host may not wait for a GPU.
 pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
-    let ((result, total), running) = replaced(Some(Box::default()), || {
-        let start = Instant::now();
-        let result = f();
-        with(|running| running.gpus.clone())
-            .into_iter()
-            .flatten()
-            .for_each(|gpu| gpu.wait_until_idle());
-        (result, start.elapsed())
-    });
-    let mut running = running.expect("set at the start");
+    let guard = ProfileGuard::replaced();
+    let start = Instant::now();
+    let result = f();
+    with(|running| running.gpus.clone())
+        .into_iter()
+        .flatten()
+        .for_each(|gpu| gpu.wait_until_idle());
+    let total = start.elapsed();
+    let mut running = RUNNING.take().expect("set at the start");
+    drop(guard);
     running.collect_reports();
     let total = total.saturating_sub(running.excluded);
     with(|outer| {
@@ -98,22 +98,24 @@ pub fn profile<R>(f: impl FnOnce() -> R) -> (R, Profile) {
     (result, running.finished(total))
 }
 
-/// Run `f` with another profile, or none, and return that profile.
-fn replaced<R>(running: Option<Box<Running>>, f: impl FnOnce() -> R) -> (R, Option<Box<Running>>) {
-    struct Restore(Option<Box<Running>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            RUNNING.set(self.0.take());
-        }
+/// Restores the profile of this thread when it is dropped.
+pub(crate) struct ProfileGuard(Option<Box<Running>>);
+
+impl ProfileGuard {
+    /// Have no profile until then.
+    pub(crate) fn paused() -> ProfileGuard {
+        ProfileGuard(RUNNING.take())
     }
-    let _restore = Restore(RUNNING.replace(running));
-    let result = f();
-    (result, RUNNING.take())
+
+    fn replaced() -> ProfileGuard {
+        ProfileGuard(RUNNING.replace(Some(Box::default())))
+    }
 }
 
-/// Run `f` without a profile.
-pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
-    replaced(None, f).0
+impl Drop for ProfileGuard {
+    fn drop(&mut self) {
+        RUNNING.set(self.0.take());
+    }
 }
 
 /// [`Device::span`](crate::Device::span), by the host's clock.
@@ -138,7 +140,9 @@ pub(crate) fn attach(gpu: &Gpu) {
     let known = with(|running| running.gpus.contains(gpu));
     if known == Some(false) {
         let start = Instant::now();
-        paused(|| gpu.wait_until_idle());
+        let paused = ProfileGuard::paused();
+        gpu.wait_until_idle();
+        drop(paused);
         with(|running| {
             running.gpus.push(gpu.clone());
             running.excluded += start.elapsed();
