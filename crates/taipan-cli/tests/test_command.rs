@@ -43,6 +43,7 @@ impl System {
         system.tool("uname", "case $1 in -m) echo x86_64 ;; *) echo Linux ;; esac");
         system.tool("id", "echo 0");
         system.tool("cc", "echo /usr/lib/crt1.o");
+        system.disk(90_000, 1_000);
         system.tool("cargo", "echo \"$TAIPAN_ADAPTER cargo $*\" >>$ROOT/log");
         system.tool(
             "rustc",
@@ -90,6 +91,13 @@ impl System {
         self.manager("apt-get", &[&drivers[..], &[("openmpi-bin", OPEN_MPI)]].concat());
         self.tool("apt-cache", "echo '  Candidate: 140.0-1~deb12u1'");
         self
+    }
+
+    /// So many megabytes are free, and so many taken by what was compiled before.
+    fn disk(&self, free: u32, used: u32) {
+        let [free, used] = [free, used].map(|megabytes| megabytes * 1024);
+        self.tool("df", &format!("echo; echo disk 0 0 {free} 0% /"));
+        self.tool("du", &format!("echo {used} target"));
     }
 
     fn without_root(self) -> System {
@@ -233,6 +241,26 @@ fn other_systems_say_what_is_missing() {
     system.run(&[], &[]).failed("the C linker cc is missing; to get it: xcode-select --install");
     fs::remove_file(system.0.join("bin/cargo")).unwrap();
     system.run(&[], &[]).failed("cargo is missing; to get it: see https://rustup.rs");
+}
+
+#[test]
+fn a_full_disk_is_noticed_before_it_is_full() {
+    let system = System::new("disk").debian();
+    let kept = |system: &System| system.0.join("target/debug/examples/interop").exists();
+    system.disk(300, 7_000);
+    let target = system.0.join("target");
+    let missing = format!("space for 8000 MB in {}, which has 7300,", target.display());
+    let line = format!("{missing} is missing; to get it: set CARGO_TARGET_DIR");
+    system.run(&["--fast"], &[]).failed(&line);
+    assert!(kept(&system));
+    system.run(&["--fast"], &[("CI", "true")]).failed(&line);
+    assert!(!kept(&system));
+    let system = System::new("large-cache").debian();
+    system.disk(90_000, 17_000);
+    system.run(&["--fast"], &[]).passed();
+    assert!(kept(&system));
+    system.run(&["--fast"], &[("CI", "true")]);
+    assert!(!kept(&system));
 }
 
 #[test]
