@@ -14,6 +14,8 @@ pub(super) struct Compiler {
     statistics: ash::khr::pipeline_executable_properties::Device,
     layout: vk::PipelineLayout,
     pub(super) f16: bool,
+    /// What the driver says of itself.
+    pub(super) version: String,
     // Unloads the driver when it is dropped: after the device.
     _instance: ash::Instance,
     _entry: ash::Entry,
@@ -34,6 +36,10 @@ impl Compiler {
             let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut features12);
             instance.get_physical_device_features2(adapter, &mut features);
             let f16 = features12.shader_float16 == vk::TRUE;
+            let mut driver = vk::PhysicalDeviceDriverProperties::default();
+            let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
+            instance.get_physical_device_properties2(adapter, &mut properties);
+            let version = driver.driver_info_as_c_str().expect("a name").to_string_lossy();
 
             let queues = [vk::DeviceQueueCreateInfo::default().queue_priorities(&[1.0])];
             let extensions = [ash::khr::pipeline_executable_properties::NAME.as_ptr()];
@@ -73,7 +79,15 @@ impl Compiler {
             let statistics =
                 ash::khr::pipeline_executable_properties::Device::new(&instance, &device);
             let (_instance, _entry) = (instance, entry);
-            Compiler { device, statistics, layout, f16, _instance, _entry }
+            Compiler {
+                device,
+                statistics,
+                layout,
+                f16,
+                version: version.into_owned(),
+                _instance,
+                _entry,
+            }
         }
     }
 
