@@ -340,11 +340,11 @@ pub fn topk(x: &Array, k: usize) -> (Array, Array) {
     (Array { shape: shape.clone(), data: values.collect() }, Array { shape, data: indices })
 }
 
-/// 64 random bits: Threefry-2x32 with 20 rounds.
-pub fn threefry([k0, k1]: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
+/// 64 random bits: Threefry-2x32 with so many rounds.
+pub fn threefry(rounds: usize, [k0, k1]: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     let keys = [k0, k1, 0x1bd1_1bda ^ k0 ^ k1];
     let mut x = [counter[0].wrapping_add(k0), counter[1].wrapping_add(k1)];
-    for round in 0..20 {
+    for round in 0..rounds {
         let rotation = [13, 15, 26, 6, 17, 29, 16, 24][round % 8];
         x[0] = x[0].wrapping_add(x[1]);
         x[1] = x[1].rotate_left(rotation) ^ x[0];
@@ -357,9 +357,12 @@ pub fn threefry([k0, k1]: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
     x
 }
 
-/// Whether dropout keeps element `i`: if word `i % 2` of counter `i / 2` is not below `p·2³²`.
+/// Whether dropout keeps element `i`: if its word is not below `p·2³²`. Of every 128 elements, the
+/// first 64 have the first words of as many counters, and the others their second words.
 pub fn is_kept(i: usize, p: f64, seed: u64) -> bool {
-    let bits = threefry([seed as u32, (seed >> 32) as u32], [i as u32 / 2, 0])[i % 2];
+    let counter = i / 128 * 64 + i % 64;
+    let key = [seed as u32, (seed >> 32) as u32];
+    let bits = threefry(13, key, [counter as u32, 0])[i / 64 % 2];
     bits as f64 >= p * 2f64.powi(32)
 }
 
@@ -367,7 +370,7 @@ pub fn is_kept(i: usize, p: f64, seed: u64) -> bool {
 pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
     let n = *logits.shape.last().unwrap();
     let words = |x: u64| [x as u32, (x >> 32) as u32];
-    let key = threefry(words(sampling.seed), words(sampling.step));
+    let key = threefry(20, words(sampling.seed), words(sampling.step));
     let (values, tokens) = topk(logits, sampling.top_k.map_or(n, |k| k.min(n)));
     let k = *values.shape.last().unwrap();
     let rows = values.data.chunks(k).zip(tokens.data.chunks(k)).enumerate();
@@ -387,7 +390,7 @@ pub fn sample(logits: &Array, sampling: &Sampling) -> Vec<u32> {
                 && (sampling.top_p == 1.0 || likelier[i] < sampling.top_p * sum)
         };
         let score = |i: usize| {
-            let bits = threefry(key, [tokens[i] as u32, row as u32])[0] | 1;
+            let bits = threefry(20, key, [tokens[i] as u32, row as u32])[0] | 1;
             let digits =
                 bits >> (8 - bits.leading_zeros().min(8)) << (8 - bits.leading_zeros().min(8));
             values[i] / sampling.temperature - (-(-(digits as f64) / 2f64.powi(32)).ln_1p()).ln()

@@ -20,6 +20,14 @@ impl Isa for Baseline {
     const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 }
 
+/// Those but fused multiply-add: for single numbers that [`Math`](super::math::Math) is exact for only
+/// without it.
+#[derive(Clone, Copy)]
+pub(crate) struct NoFma;
+impl Isa for NoFma {
+    const FMA: bool = false;
+}
+
 /// AVX2, FMA and F16C: 256-bit vectors.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]

@@ -34,9 +34,18 @@ impl Fold {
     /// `acc = fold(acc, x)`, element by element.
     fn merge<A: Real>(self, acc: &mut [A], x: &[A]) {
         match self {
-            Fold::Max => larger_of(acc, x),
-            Fold::Min => smaller_of(acc, x),
+            Fold::Max => merge_row::<Larger, A>(acc, x),
+            Fold::Min => merge_row::<Smaller, A>(acc, x),
             Fold::Sum | Fold::Mean => add(acc, x),
+        }
+    }
+
+    /// The same with four rows, one after the other: `acc` is read and written once for all.
+    fn merge_four<A: Real>(self, acc: &mut [A], rows: [&[A]; 4]) {
+        match self {
+            Fold::Max => merge_four_rows::<Larger, A>(acc, rows),
+            Fold::Min => merge_four_rows::<Smaller, A>(acc, rows),
+            Fold::Sum | Fold::Mean => merge_four_rows::<Plus, A>(acc, rows),
         }
     }
 
@@ -78,13 +87,23 @@ fn reduce_columns<T: Float>(reduction: Reduction, x: &[T], out: &mut [T]) {
     let blocks = len.div_ceil(ROWS);
     let mut partial = vec![fold.start::<T::Acc>(); out.len() * blocks]; // [outer, blocks, inner]
     for_strips(&mut partial, (len.min(ROWS), inner), |strip, row, column| {
-        let mut wide = [T::Acc::ZERO; BLOCK];
+        let mut wide = [[T::Acc::ZERO; BLOCK]; 4];
         let (outer, block) = (row / blocks, row % blocks);
-        for i in block * ROWS..len.min((block + 1) * ROWS) {
-            let x = &x[(outer * len + i) * inner + column..];
-            for (acc, x) in strip.chunks_mut(BLOCK).zip(x.chunks(BLOCK)) {
-                let x = &x[..acc.len()];
-                fold.merge(acc, widened(x, &mut wide[..x.len()]));
+        let (first, end) = (block * ROWS, len.min((block + 1) * ROWS));
+        for i in (first..end).step_by(4) {
+            for (j, acc) in strip.chunks_mut(BLOCK).enumerate() {
+                let n = acc.len();
+                let at = |k: usize| (outer * len + i + k) * inner + column + j * BLOCK;
+                let [w0, w1, w2, w3] = &mut wide;
+                if i + 4 <= end {
+                    let rows = [(0, w0), (1, w1), (2, w2), (3, w3)];
+                    let rows = rows.map(|(k, wide)| widened(&x[at(k)..][..n], &mut wide[..n]));
+                    fold.merge_four(acc, rows);
+                } else {
+                    for k in 0..end - i {
+                        fold.merge(acc, widened(&x[at(k)..][..n], &mut w0[..n]));
+                    }
+                }
             }
         }
     });
@@ -194,6 +213,35 @@ fn smaller<A: Real>(a: A, b: A) -> A {
     if b < a || b != b { b } else { a }
 }
 
+/// What two elements become, as a type.
+trait Combine {
+    fn of<A: Real>(a: A, b: A) -> A;
+}
+
+struct Larger;
+impl Combine for Larger {
+    #[inline(always)]
+    fn of<A: Real>(a: A, b: A) -> A {
+        larger(a, b)
+    }
+}
+
+struct Smaller;
+impl Combine for Smaller {
+    #[inline(always)]
+    fn of<A: Real>(a: A, b: A) -> A {
+        smaller(a, b)
+    }
+}
+
+struct Plus;
+impl Combine for Plus {
+    #[inline(always)]
+    fn of<A: Real>(a: A, b: A) -> A {
+        a + b
+    }
+}
+
 /// The sum of the lanes, whose number is a power of two, by halves.
 #[inline(always)]
 pub(crate) fn join<A: Real, const N: usize>(mut lanes: [A; N]) -> A {
@@ -240,14 +288,15 @@ vectorized! {
         join(lanes)
     }
 
-    /// `acc = larger(acc, x)`
-    fn larger_of<I: Isa, A: Real>(acc: &mut [A], x: &[A]) {
-        acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = larger(*acc, *x));
+    fn merge_row<I: Isa, F: Combine, A: Real>(acc: &mut [A], x: &[A]) {
+        acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = F::of(*acc, *x));
     }
 
-    /// `acc = smaller(acc, x)`
-    fn smaller_of<I: Isa, A: Real>(acc: &mut [A], x: &[A]) {
-        acc.iter_mut().zip(x).for_each(|(acc, x)| *acc = smaller(*acc, *x));
+    fn merge_four_rows<I: Isa, F: Combine, A: Real>(acc: &mut [A], rows: [&[A]; 4]) {
+        let [a, b, c, d] = rows;
+        for ((((acc, a), b), c), d) in acc.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            *acc = F::of(F::of(F::of(F::of(*acc, *a), *b), *c), *d);
+        }
     }
 
     /// The smallest element, or NaN if there is one; `first` if there are none.

@@ -3,7 +3,8 @@
 
 use crate::DType;
 use crate::autograd::apply_one;
-use crate::cpu::isa::{Isa, vectorized};
+use crate::cpu::isa::{Isa, NoFma, vectorized};
+use crate::cpu::map::BLOCK;
 use crate::dtype::Real;
 use crate::error::Result;
 use crate::gpu::{MATH, Params, Program};
@@ -26,7 +27,13 @@ trait Scalar {
 }
 
 vectorized! {
-    fn values<I: Isa, F: Scalar, A: Real>(p: A, x: &mut [A]) {
+    fn values<I: Isa, F: Scalar, A: Real>(p: A, x: &[A], y: &mut [A]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y = F::value::<I, A>(p, *x);
+        }
+    }
+
+    fn values_in_place<I: Isa, F: Scalar, A: Real>(p: A, x: &mut [A]) {
         for x in x {
             *x = F::value::<I, A>(p, *x);
         }
@@ -36,6 +43,10 @@ vectorized! {
         for ((dx, dy), saved) in dx.iter_mut().zip(dy).zip(saved) {
             *dx = F::gradient::<I, A>(p, *saved, *dy);
         }
+    }
+
+    fn any_above<I: Isa, A: Real>(x: &[A], limit: A) -> bool {
+        x.iter().fold(false, |any, x| any | (x.abs() > limit))
     }
 }
 
@@ -352,15 +363,35 @@ impl Function {
         with_function!(self, _F, p => p, none => 0.0)
     }
 
-    /// `x = f(x)`
-    pub(crate) fn value<A: Real>(self, x: &mut [A]) {
-        with_function!(self, F, p => values::<F, A>(A::of(p), x), none => {})
+    /// `x = f(x)`, for activations
+    pub(crate) fn value_in_place<A: Real>(self, x: &mut [A]) {
+        with_function!(self, F, p => values_in_place::<F, A>(A::of(p), x), none => {})
+    }
+
+    /// `y = f(x)`. Not in place: it computes one element while memory delivers another.
+    pub(crate) fn value<A: Real>(self, x: &[A], y: &mut [A]) {
+        for (x, y) in x.chunks(BLOCK).zip(y.chunks_mut(BLOCK)) {
+            with_function!(self, F, p => {
+                let p = A::of(p);
+                values::<F, A>(p, x, y);
+                self.correct_angles(x, y, |i| F::value::<NoFma, A>(p, x[i]));
+            }, none => y.copy_from_slice(x))
+        }
+    }
+
+    /// Compute `y` by `f(i)` where the angle `x` is too large for a reduction that vectorises well.
+    fn correct_angles<A: Real>(self, x: &[A], y: &mut [A], f: impl Fn(usize) -> A) {
+        let limit = A::of(A::FAST_ANGLE);
+        if matches!(self, Function::Sin | Function::Cos) && any_above(x, limit) {
+            let large = (0..x.len()).filter(|&i| x[i].abs() > limit);
+            large.for_each(|i| y[i] = f(i));
+        }
     }
 
     /// `dx = dy·f'(x)`, whatever the gradient is computed from: `x` is overwritten with it.
     pub(crate) fn gradient_at<A: Real>(self, x: &mut [A], dy: &[A], dx: &mut [A]) {
         if self.saves() == Saves::Output {
-            self.value(x);
+            self.value_in_place(x);
         }
         self.gradient(x, dy, dx);
     }
@@ -368,9 +399,11 @@ impl Function {
     /// `dx = dy·f'`, from what was [saved](Function::saves); empty for nothing.
     pub(crate) fn gradient<A: Real>(self, saved: &[A], dy: &[A], dx: &mut [A]) {
         let saved = if self.saves() == Saves::Nothing { dy } else { saved };
-        with_function!(
-            self, F, p => gradients::<F, A>(A::of(p), saved, dy, dx), none => dx.copy_from_slice(dy)
-        )
+        with_function!(self, F, p => {
+            let p = A::of(p);
+            gradients::<F, A>(p, saved, dy, dx);
+            self.correct_angles(saved, dx, |i| F::gradient::<NoFma, A>(p, saved[i], dy[i]));
+        }, none => dx.copy_from_slice(dy))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Element-wise functions of one tensor.
 
 use crate::autograd::{Op, Saved, Slot};
-use crate::cpu::map::{BLOCK, map};
+use crate::cpu::map::map;
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::function::{Function, Saves};
@@ -76,12 +76,8 @@ impl Kernel for Unary {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         with_dtype!(inputs[0].spec.dtype(), T: Float + f64 => {
-            map(inputs[0].as_slice::<T>(), &[], outputs[0].as_mut_slice::<T>(), |x, _, y| {
-                for (y, x) in y.chunks_mut(BLOCK).zip(x.chunks(BLOCK)) {
-                    y.copy_from_slice(x);
-                    self.0.value(y)
-                }
-            })
+            let (x, y) = (inputs[0].as_slice::<T>(), outputs[0].as_mut_slice::<T>());
+            map(x, &[], y, |x, _, y| self.0.value(x, y))
         });
         Ok(())
     }

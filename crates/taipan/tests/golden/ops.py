@@ -125,5 +125,36 @@ case("rotate halves", rotate_halves, randn(2, 3, 2, 2, 6), randn(2, 3, 2, 2))
 case("turn_sum", turn_sum, randn(2, 7, 3), randn(2, 3))
 case("heavy_tail", lambda x: torch.where(x < 0, 1 / (1 - x.clamp(max=0)), 1 + x), grid + 0.1)
 
+
+def threefry(rounds, key, counter):
+    """Threefry-2x32 (Salmon and others, 2011)."""
+    keys = [*key, 0x1BD11BDA ^ key[0] ^ key[1]]
+    x0, x1 = ((c + k) % 2**32 for c, k in zip(counter, key))
+    for r in range(rounds):
+        rotation = (13, 15, 26, 6, 17, 29, 16, 24)[r % 8]
+        x0 = (x0 + x1) % 2**32
+        x1 = (x1 << rotation | x1 >> 32 - rotation) % 2**32 ^ x0
+        if r % 4 == 3:
+            i = r // 4 + 1
+            x0, x1 = (x0 + keys[i % 3]) % 2**32, (x1 + keys[(i + 1) % 3] + i) % 2**32
+    return x0, x1
+
+
+def dropout(x, p=0.25, key=(5, 7)):
+    """PyTorch's formula, with the mask of docs/math.md."""
+    words = [threefry(13, key, (i // 128 * 64 + i % 64, 0))[i // 64 % 2] for i in range(x.numel())]
+    kept = torch.tensor([word >= p * 2**32 for word in words]).view_as(x)
+    return torch.where(kept, x, 0) / (1 - p)
+
+
+case("neg", lambda x: -x, grid)
+case("mean_keepdim", lambda x: x.mean((0, 2), keepdim=True), x)
+case("max_keepdim", lambda x: x.amax((0, 2), keepdim=True), x)
+case("min_keepdim", lambda x: x.amin(1, keepdim=True), x)
+case("var_keepdim", lambda x: x.var(2, correction=1, keepdim=True), x)
+case("std_keepdim", lambda x: x.std((0, 1), correction=0, keepdim=True), x)
+case("logsumexp_keepdim", lambda x: x.logsumexp(1, keepdim=True), x)
+case("dropout", dropout, randn(2, 80))
+
 lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in CASES)
 (HERE / "ops.json").write_text(f"[\n{lines}\n]\n")

@@ -52,6 +52,26 @@ fn large_angles() -> Result<()> {
     Ok(())
 }
 
+/// Beyond what the fast reduction of angles takes, among others that it does.
+#[test]
+fn larger_angles_on_the_cpu() -> Result<()> {
+    let angles: Vec<f32> = (0..3000).map(|i| (i % 7) as f32 * 1e3 * 2f32.powi(i % 17)).collect();
+    let x = Tensor::new(&angles, &[3000], &Device::Cpu)?.tracked();
+    type Math = fn(f64) -> f64;
+    let functions: [(Tensor, Math, Math); 2] =
+        [(x.sin()?, f64::sin, f64::cos), (x.cos()?, f64::cos, |x| -x.sin())];
+    for (y, math, derivative) in functions {
+        let dx = y.sum()?.backward()?;
+        for (found, math) in [(array(&y), math), (array(dx.of(&x)?), derivative)] {
+            for (x, found) in angles.iter().zip(&found.data) {
+                let error = (found - math((*x).into())).abs();
+                assert!(error <= 2f64.powi(-22), "{x}: off by {error:e}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// More elements than one block, than one chunk of a thread, and a rest.
 #[test]
 fn many_elements() {

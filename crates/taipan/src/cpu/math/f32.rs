@@ -67,27 +67,49 @@ const COS: [f32; 3] = [0.041666646, -0.0013887315, 2.443306e-05];
 
 reduced_exponential!(f32, u32);
 
-/// The sine of x + quarters·π/2. With n the integer nearest to x·2/π, it is ±sin or ±cos of
-/// r = x - n·π/2, by the last two bits of n + quarters. r is computed in f64, from a π/2 in two
-/// parts, of which the first has 34 bits: while n has 19, its product is exact, and beyond that its
-/// error is 2⁻⁵³·x.
+/// An angle as n·π/2 + r, with n the integer nearest to x·2/π, of which only the last two bits mean
+/// anything, and |r| ≤ π/4. With fused multiply-add, and up to ±[`Math::FAST_ANGLE`], π/2 is in three
+/// parts of 24 bits: the first product and difference are exact. All parts are positive, which
+/// keeps the sign of x = -0.
 #[inline(always)]
-fn sin_quarters<I: Isa>(x: f32, quarters: u64) -> f32 {
+fn reduce_angle<I: Isa>(x: f32) -> (u32, f32) {
+    #[allow(clippy::excessive_precision, clippy::approx_constant)]
+    const HALF_PI: [f32; 3] = [1.5707962513, 7.549789416e-8, 5.390303e-15];
+    if !I::FMA {
+        return reduce_angle_f64(x);
+    }
+    let shifted = x.fma::<I>(std::f32::consts::FRAC_2_PI, ROUND);
+    let n = shifted - ROUND;
+    let r = n.fma::<I>(-HALF_PI[1], n.fma::<I>(-HALF_PI[0], x));
+    let r = n.fma::<I>(-HALF_PI[2], r);
+    (shifted.to_bits(), r)
+}
+
+/// The same in f64, from a π/2 in two parts, of which the first has 34 bits: while n has 19, its
+/// product is exact, and beyond that its error is 2⁻⁵³·x. NaN beyond ±2³⁰.
+#[inline(always)]
+fn reduce_angle_f64(x: f32) -> (u32, f32) {
     const ROUND: f64 = 1.5 / f64::EPSILON;
-    const HALF_PI_HIGH: f64 = 13493037705.0 / (1_u64 << 33) as f64;
-    const HALF_PI_LOW: f64 = -5.5644316761872885e-11;
+    const HALF_PI_HIGH: f64 = 13493037704.0 / (1_u64 << 33) as f64;
+    const HALF_PI_LOW: f64 = 6.077100506506192e-11;
     let wide = x as f64;
     let shifted = wide * std::f64::consts::FRAC_2_PI + ROUND;
     let n = shifted - ROUND;
     let r = ((wide - n * HALF_PI_HIGH) - n * HALF_PI_LOW) as f32;
+    (shifted.to_bits() as u32, if x.abs() <= (1 << 30) as f32 { r } else { f32::NAN })
+}
+
+/// The sine of x + quarters·π/2: ±sin or ±cos of r, by the last two bits of n + quarters.
+#[inline(always)]
+fn sin_quarters<I: Isa>(x: f32, quarters: u32) -> f32 {
+    let (n, r) = reduce_angle::<I>(x);
     let square = r * r;
     let fourth = square * square;
-    let sin = (r * square).fma::<I>(polynomial::<I, _, _>(square, fourth, SIN), r);
+    let sin = r * square.fma::<I>(polynomial::<I, _, _>(square, fourth, SIN), 1.0);
     let cos = fourth.fma::<I>(polynomial::<I, _, _>(square, fourth, COS), 1.0 - 0.5 * square);
-    let quadrant = shifted.to_bits().wrapping_add(quarters) as u32;
+    let quadrant = n.wrapping_add(quarters);
     let value = if quadrant & 1 == 0 { sin } else { cos };
-    let value = f32::from_bits(value.to_bits() ^ (quadrant & 2) << 30);
-    if x.abs() <= (1 << 30) as f32 { value } else { f32::NAN }
+    f32::from_bits(value.to_bits() ^ (quadrant & 2) << 30)
 }
 
 /// 2ˣ as the product of 2ⁿ and 1 + r·p, the three of them, for x from -127 to 128.
@@ -186,10 +208,11 @@ impl Math for f32 {
         if x < 0.9 { small } else { large.copysign(self) }
     }
 
+    const FAST_ANGLE: f64 = (1 << 16) as f64;
+
     #[inline(always)]
     fn sin<I: Isa>(self) -> f32 {
-        // The sign of -0 is lost on the way.
-        if self == 0.0 { self } else { sin_quarters::<I>(self, 0) }
+        sin_quarters::<I>(self, 0)
     }
 
     #[inline(always)]

@@ -86,6 +86,8 @@ impl Math for f64 {
         libm::erf(self)
     }
 
+    const FAST_ANGLE: f64 = f64::INFINITY;
+
     #[inline(always)]
     fn sin<I: Isa>(self) -> f64 {
         libm::sin(self)

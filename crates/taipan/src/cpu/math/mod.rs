@@ -146,9 +146,12 @@ pub(crate) trait Math: Sized + Copy {
     fn softplus<I: Isa>(self) -> Self;
     /// The error function.
     fn erf<I: Isa>(self) -> Self;
-    /// The sine; in `f32`, NaN beyond ±2³⁰.
+    /// The largest angle that [`sin`](Math::sin) and [`cos`](Math::cos) take with fused multiply-add.
+    const FAST_ANGLE: f64;
+    /// The sine, of an angle within ±`FAST_ANGLE`; without fused multiply-add, of any, but in `f32`
+    /// NaN beyond ±2³⁰.
     fn sin<I: Isa>(self) -> Self;
-    /// The cosine; in `f32`, NaN beyond ±2³⁰.
+    /// The cosine, with the same limits.
     fn cos<I: Isa>(self) -> Self;
     /// `self * b + c`, rounded once where the instruction set can.
     fn fma<I: Isa>(self, b: Self, c: Self) -> Self;

@@ -1,11 +1,11 @@
 //! Element-wise arithmetic of two tensors, with broadcasting.
 
-use super::broadcast::{self, Operand, RowLayout, launch, run};
+use super::broadcast::{self, Operand, RowLayout, Runs, launch};
 use super::reduce::sum_to;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
-use crate::cpu::map::map;
+use crate::cpu::map::{BLOCK, map};
 use crate::cpu::reduce::larger;
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
@@ -165,16 +165,13 @@ fn program(op: Binary, elem: DType, flat: bool) -> Program {
 /// With an operand that is repeated.
 fn repeat<T: Float>(op: Binary, layout: &RowLayout<2>, operands: [&[T]; 2], out: &mut [T]) {
     for_chunks(out, GRAIN, |start, chunk| {
-        let mut repeated = [[T::of_f64(0.0); RowLayout::<2>::BLOCK]; 2];
-        let mut wide = [[T::Acc::ZERO; RowLayout::<2>::BLOCK]; 3];
-        layout.for_runs(start, chunk, RowLayout::<2>::BLOCK, |out, from| {
+        let [mut a, mut b] = [0, 1].map(|i| Runs::new(operands[i], layout.advances[i]));
+        let mut wide = [[T::Acc::ZERO; BLOCK]; 3];
+        layout.for_runs(start, chunk, BLOCK, |out, from| {
             let len = out.len();
             let [wide_a, wide_b, wide_out] = &mut wide;
-            let [a, b] = &mut repeated;
-            let a = run(operands[0], from[0], layout.advances[0], &mut a[..len]);
-            let b = run(operands[1], from[1], layout.advances[1], &mut b[..len]);
-            let a = widened(a, &mut wide_a[..len]);
-            let b = widened(b, &mut wide_b[..len]);
+            let a = widened(a.at(from[0], len), &mut wide_a[..len]);
+            let b = widened(b.at(from[1], len), &mut wide_b[..len]);
             fill_wide(out, wide_out, |out| arithmetic(op, a, b, out));
         });
     });

@@ -2,8 +2,9 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::map::BLOCK;
 use crate::cpu::threads::{GRAIN, for_chunks};
-use crate::dtype::with_dtype;
+use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{Dims, ELEMENTS, Grid, Program, Strided, dims_of, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel};
@@ -122,9 +123,6 @@ pub(super) struct RowLayout<const N: usize> {
 }
 
 impl<const N: usize> RowLayout<N> {
-    /// The most elements of a run, if operands that do not advance are repeated in buffers.
-    pub(super) const BLOCK: usize = 1024;
-
     pub(super) fn new(shape: &[usize], operands: [&[usize]; N]) -> RowLayout<N> {
         // Per dimension, innermost first: its size and whether each operand has it. Adjacent
         // dimensions that agree are merged.
@@ -193,20 +191,31 @@ impl<const N: usize> RowLayout<N> {
     }
 }
 
-/// The elements of an operand for a run: those from `from` on, or one repeated in the buffer, which
-/// has the length of the run.
-pub(super) fn run<'a, T: Copy>(
+/// An operand of which runs are taken, of at most [`BLOCK`] elements.
+pub(super) struct Runs<'a, T> {
     operand: &'a [T],
-    from: usize,
+    /// Whether it advances along a row: otherwise a run is one element, repeated.
     advances: bool,
-    buffer: &'a mut [T],
-) -> &'a [T] {
-    match advances {
-        true => &operand[from..][..buffer.len()],
-        false => {
-            buffer.fill(operand[from]);
-            buffer
+    /// The element that is repeated in the buffer, and how often.
+    repeated: (usize, usize),
+    buffer: [T; BLOCK],
+}
+
+impl<'a, T: Element> Runs<'a, T> {
+    pub(super) fn new(operand: &'a [T], advances: bool) -> Self {
+        Runs { operand, advances, repeated: (0, 0), buffer: [T::of_i64(0); BLOCK] }
+    }
+
+    /// The elements of a run at this offset.
+    pub(super) fn at(&mut self, from: usize, len: usize) -> &[T] {
+        if self.advances {
+            return &self.operand[from..][..len];
         }
+        if self.repeated.0 != from || self.repeated.1 < len {
+            self.buffer[..len].fill(self.operand[from]);
+            self.repeated = (from, len);
+        }
+        &self.buffer[..len]
     }
 }
 

@@ -1,8 +1,9 @@
 //! Comparisons, element by element.
 
-use super::broadcast::{self, Operand, RowLayout, launch, run};
+use super::broadcast::{self, Operand, RowLayout, Runs, launch};
 use crate::DType;
 use crate::cpu::isa::vectorized;
+use crate::cpu::map::BLOCK;
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, Float, Real, widened, with_dtype};
 use crate::error::{Error, Result};
@@ -101,7 +102,7 @@ impl Kernel for Compare {
                 if let (Some(a), Some(b)) = (T::as_acc(a), T::as_acc(b)) {
                     return compare(*self, a, b, out);
                 }
-                let mut wide = [[<T as Float>::Acc::ZERO; RowLayout::<2>::BLOCK]; 2];
+                let mut wide = [[<T as Float>::Acc::ZERO; BLOCK]; 2];
                 let [wide_a, wide_b] = &mut wide;
                 let a = widened(a, &mut wide_a[..out.len()]);
                 compare(*self, a, widened(b, &mut wide_b[..out.len()]), out)
@@ -129,12 +130,9 @@ fn for_operands<T: Element>(
     f: impl Fn([&[T]; 2], &mut [u32]) + Sync,
 ) {
     for_chunks(out, GRAIN, |start, chunk| {
-        let mut repeated = [[T::of_i64(0); RowLayout::<2>::BLOCK]; 2];
-        layout.for_runs(start, chunk, RowLayout::<2>::BLOCK, |out, from| {
-            let [a, b] = &mut repeated;
-            let a = run(operands[0], from[0], layout.advances[0], &mut a[..out.len()]);
-            let b = run(operands[1], from[1], layout.advances[1], &mut b[..out.len()]);
-            f([a, b], out);
+        let [mut a, mut b] = [0, 1].map(|i| Runs::new(operands[i], layout.advances[i]));
+        layout.for_runs(start, chunk, BLOCK, |out, from| {
+            f([a.at(from[0], out.len()), b.at(from[1], out.len())], out);
         });
     });
 }

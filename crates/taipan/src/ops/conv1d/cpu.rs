@@ -186,7 +186,7 @@ impl<T: Float> ConvInputs<'_, T> {
                 let y = &mut y[i * d..][channels.clone()];
                 fill_wide(y, &mut buffer, |y| {
                     self.pre(&channels, &taps[unseen..], &rows[i + unseen..i + k], y);
-                    function.value(y);
+                    function.value_in_place(y);
                 });
             }
         }

@@ -5,7 +5,7 @@ use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::BLOCK;
 use crate::cpu::threads::{GRAIN, for_chunks};
-use crate::cpu::threefry::threefry;
+use crate::cpu::threefry::threefry_13;
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Grid, Launch, Program, THREEFRY, kernel_sizes, params};
@@ -39,6 +39,10 @@ pub(crate) fn ensure_probability(p: f64) -> Result<()> {
     ensure!("dropout", (0.0..1.0).contains(&p), "p is {p}, expected 0 ≤ p < 1");
     Ok(())
 }
+
+/// Of every 2·`HALF` elements, the first `HALF` take the first words of as many counters, and the
+/// others their second words: then neither bits nor elements have to be reordered in vectors.
+const HALF: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Dropout {
@@ -83,7 +87,7 @@ impl Kernel for Dropout {
                 for (i, y) in chunk.chunks_mut(BLOCK).enumerate() {
                     let at = start + i * BLOCK;
                     let x = widened(&x[at..at + y.len()], &mut wide_x[..y.len()]);
-                    fill_wide(y, &mut wide_y, |y| drop_some(*self, at as u64 / 2, factor, x, y));
+                    fill_wide(y, &mut wide_y, |y| drop_some(*self, at / 2, factor, x, y));
                 }
             });
         });
@@ -93,14 +97,14 @@ impl Kernel for Dropout {
     fn gpu(&self, GpuIo { op, gpu, inputs, outputs }: GpuIo) -> Result<()> {
         let dtype = outputs[0].spec.dtype();
         for window in gpu.windows(outputs[0].spec.len(), dtype.size()) {
-            // Windows begin at even elements.
-            let [len, first_pair] = kernel_sizes(op, [window.len(), window.start / 2])?;
+            // Windows begin at multiples of 2·`HALF` elements.
+            let [len, first_counter] = kernel_sizes(op, [window.len(), window.start / 2])?;
             let ([key0, key1], threshold) = (self.key, self.threshold());
             let factor = (1.0 / (1.0 - self.p)) as f32;
             gpu.launch(Launch {
                 name: op,
                 program: program(dtype),
-                params: DropoutParams { len, key0, key1, first_pair, threshold, factor },
+                params: DropoutParams { len, key0, key1, first_counter, threshold, factor },
                 inputs: &[inputs[0].all().window(window.clone(), dtype.size())],
                 outputs: &[outputs[0].all().window(window.clone(), dtype.size())],
                 grid: Grid::elements(window.len()),
@@ -111,32 +115,48 @@ impl Kernel for Dropout {
 }
 
 vectorized! {
-    /// `y = x·factor`, or 0 where dropped. A pair of elements, the first of which has this number,
-    /// takes the two words of a counter. At most [`BLOCK`] elements.
-    fn drop_some<I: Isa, A: Real>(op: Dropout, pair: u64, factor: A, x: &[A], y: &mut [A]) {
-        let (low, high) = (pair as u32, (pair >> 32) as u32);
-        let mut bits = [[0; 2]; BLOCK / 2];
-        // A loop of its own, over words of 32 bits alone, is vectorised.
-        for (i, bits) in (0..).zip(&mut bits[..x.len().div_ceil(2)]) {
-            let next = low.wrapping_add(i);
-            *bits = threefry(op.key, [next, high.wrapping_add(u32::from(next < low))]);
+    /// `y = x·factor`, or 0 where dropped, for elements that begin at this counter.
+    fn drop_some<I: Isa, A: Real>(op: Dropout, counter: usize, factor: A, x: &[A], y: &mut [A]) {
+        let (x, x_rest) = x.as_chunks();
+        let (y, y_rest) = y.as_chunks_mut();
+        for (i, (x, y)) in x.iter().zip(y).enumerate() {
+            drop_chunk(op, counter + i * HALF, factor, x, y);
         }
-        let threshold = op.threshold();
-        for ((x, y), bits) in x.iter().zip(y).zip(bits.as_flattened()) {
-            *y = if *bits >= threshold { *x * factor } else { A::ZERO };
+        if !x_rest.is_empty() {
+            let [mut padded_x, mut padded_y] = [[A::ZERO; 2 * HALF]; 2];
+            padded_x[..x_rest.len()].copy_from_slice(x_rest);
+            drop_chunk(op, counter + x.len() * HALF, factor, &padded_x, &mut padded_y);
+            y_rest.copy_from_slice(&padded_y[..x_rest.len()]);
         }
+    }
+}
+
+#[inline(always)]
+fn drop_chunk<A: Real>(
+    op: Dropout,
+    counter: usize,
+    factor: A,
+    x: &[A; 2 * HALF],
+    y: &mut [A; 2 * HALF],
+) {
+    // `counter` is a multiple of `HALF`: its upper word is that of all.
+    let (low, high, threshold) = (counter as u32, (counter as u64 >> 32) as u32, op.threshold());
+    for i in 0..HALF {
+        let words = threefry_13(op.key, [low.wrapping_add(i as u32), high]);
+        y[i] = if words[0] >= threshold { x[i] * factor } else { A::ZERO };
+        y[HALF + i] = if words[1] >= threshold { x[HALF + i] * factor } else { A::ZERO };
     }
 }
 
 params! {
     struct DropoutParams {
-        len: u32, key0: u32, key1: u32, first_pair: u32, threshold: u32, factor: f32,
+        len: u32, key0: u32, key1: u32, first_counter: u32, threshold: u32, factor: f32,
     }
 }
 
 fn program(elem: DType) -> Program {
     let source = [THREEFRY, wgsl!("dropout.wgsl"), ELEMENTS];
-    Program::new::<DropoutParams>(&source, &[("Elem", elem)], &[])
+    Program::new::<DropoutParams>(&source, &[("Elem", elem)], &[("HALF", HALF as u32)])
 }
 
 /// Every program of this file.

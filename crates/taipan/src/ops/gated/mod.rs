@@ -94,8 +94,7 @@ impl Kernel for Gated {
         with_dtype!(inputs[0].spec.dtype(), T: Float => {
             let (x, gate) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T>());
             map(x, gate, outputs[0].as_mut_slice::<T>(), |x, gate, y| {
-                y.copy_from_slice(gate);
-                self.0.value(y);
+                self.0.value(gate, y);
                 multiply(y, x);
             })
         });
@@ -124,8 +123,7 @@ fn grad_chunk<T: Float>(
         let [dy, x, gate] = [(0, wide_dy), (1, wide_x), (2, wide_gate)]
             .map(|(i, wide)| widened(&inputs[i][at..at + n], &mut wide[..n]));
         let (open, product) = (&mut open[..n], &mut product[..n]);
-        open.copy_from_slice(gate);
-        function.value(open);
+        function.value(gate, open);
         fill_wide(dx, &mut out, |dx| {
             dx.copy_from_slice(dy);
             multiply(dx, open);

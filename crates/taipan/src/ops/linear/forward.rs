@@ -223,7 +223,7 @@ impl<T: Float> Forward<'_, T> {
             if let Some(pre) = pre {
                 T::narrow(sums, &mut pre[columns.clone()]);
             }
-            function.value(sums);
+            function.value_in_place(sums);
             if let Some(residual) = residual {
                 let mut wide = [T::Acc::ZERO; BLOCK];
                 let blocks = residual[columns].chunks(BLOCK);

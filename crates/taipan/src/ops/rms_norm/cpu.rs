@@ -69,7 +69,7 @@ impl RmsNorm {
                 let mut row = widened(&x[at.clone()], &mut wide);
                 if let Some(gate) = gate {
                     T::widen(&gate[at.clone()], &mut open);
-                    SILU.value(&mut open);
+                    SILU.value_in_place(&mut open);
                 }
                 match (self.with, residual) {
                     (With::Residual, Some(residual)) => {
@@ -220,7 +220,7 @@ impl<A: Real> GateRow<A> {
     /// Gate first: `s = x ⊙ silu(gate)`. Norm first: `dy = dy ⊙ silu(gate)`.
     fn before(&mut self, order: GateOrder, s: &mut [A], dy: &mut [A]) {
         self.open.copy_from_slice(&self.gate);
-        SILU.value(&mut self.open);
+        SILU.value_in_place(&mut self.open);
         let gated = if order == GateOrder::GateFirst { s } else { dy };
         self.side.copy_from_slice(gated);
         multiply(gated, &self.open);

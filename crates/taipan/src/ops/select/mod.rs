@@ -1,11 +1,12 @@
 //! One of two tensors, element by element, as a mask says.
 
-use super::broadcast::{self, Operand, RowLayout, launch, run};
+use super::broadcast::{self, Operand, RowLayout, Runs, launch};
 use super::reduce::sum_to;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::map::BLOCK;
 use crate::cpu::threads::{GRAIN, for_chunks};
-use crate::dtype::{Element, with_dtype};
+use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::gpu::Program;
 use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
@@ -113,17 +114,16 @@ impl Kernel for Where {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shapes = [0, 1, 2].map(|i| inputs[i].spec.shape());
         let layout = RowLayout::new(outputs[0].spec.shape(), shapes);
-        const BLOCK: usize = RowLayout::<3>::BLOCK;
         with_dtype!(inputs[1].spec.dtype(), T: Element => {
             let mask = inputs[0].as_slice::<u32>();
             let (a, b) = (inputs[1].as_slice::<T>(), inputs[2].as_slice::<T>());
             for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {
-                let (mut masks, mut repeated) = ([0; BLOCK], [[T::of_i64(0); BLOCK]; 2]);
+                let mut mask = Runs::new(mask, layout.advances[0]);
+                let mut a = Runs::new(a, layout.advances[1]);
+                let mut b = Runs::new(b, layout.advances[2]);
                 layout.for_runs(start, chunk, BLOCK, |out, from| {
-                    let (len, [repeated_a, repeated_b]) = (out.len(), &mut repeated);
-                    let mask = run(mask, from[0], layout.advances[0], &mut masks[..len]);
-                    let a = run(a, from[1], layout.advances[1], &mut repeated_a[..len]);
-                    let b = run(b, from[2], layout.advances[2], &mut repeated_b[..len]);
+                    let mask = mask.at(from[0], out.len());
+                    let (a, b) = (a.at(from[1], out.len()), b.at(from[2], out.len()));
                     for (((out, mask), a), b) in out.iter_mut().zip(mask).zip(a).zip(b) {
                         *out = if *mask != 0 { *a } else { *b };
                     }
