@@ -9,10 +9,10 @@ use wasm_bindgen::prelude::*;
 
 use crate::{Check, Row, Target, builtins, memory, training};
 
-/// A device of this tab, and what is checked on it.
+/// A device of this tab, opened as the package opens it, and what is checked on it.
 #[wasm_bindgen]
 pub struct Doctor {
-    targets: Vec<Target>,
+    target: Target,
     /// By op.
     cases: Vec<Vec<Case>>,
 }
@@ -27,8 +27,7 @@ fn json(value: &impl serde::Serialize) -> String {
 
 #[wasm_bindgen]
 impl Doctor {
-    /// On WebGPU, with the adapter's own limits and with those of every browser, or on the CPU.
-    /// With `quick` there is one case of each op.
+    /// On WebGPU or on the CPU. With `quick` there is one case of each op.
     pub async fn open(webgpu: bool, quick: bool) -> Result<Doctor, JsValue> {
         let mut cases = cases::list();
         if quick {
@@ -41,28 +40,8 @@ impl Doctor {
                 _ => ops.push(vec![case]),
             }
         }
-        let mut targets = vec![Target::of(Device::Cpu)];
-        if webgpu {
-            targets = vec![
-                open(Capabilities::Full, "").await?,
-                open(Capabilities::WebGpu, "with WebGPU's default limits: ").await?,
-            ];
-        }
-        Ok(Doctor { targets, cases: ops })
-    }
-
-    /// What the device is called.
-    pub fn device(&self) -> String {
-        match &self.targets[0].device {
-            Device::Gpu(gpu) => {
-                let info = gpu.info();
-                match info.name.as_str() {
-                    "" => info.driver_info.clone(),
-                    name => name.to_owned(),
-                }
-            }
-            device => device.describe(),
-        }
+        let device = if webgpu { open().await? } else { Device::Cpu };
+        Ok(Doctor { target: Target::of(device), cases: ops })
     }
 
     /// The names of the ops.
@@ -75,16 +54,13 @@ impl Doctor {
         let cases = &self.cases[op];
         let references: Vec<_> = cases.iter().map(Case::reference).collect();
         let mut rows = Vec::new();
-        for dtype in self.targets[0].floats() {
+        for dtype in self.target.floats() {
             let mut findings = Vec::new();
-            for target in self.targets.iter().filter(|target| target.device.supports(dtype)) {
-                for reference in &references {
-                    let found = match reference {
-                        Ok(reference) => reference.examine(&target.device, dtype).await,
-                        Err(mismatch) => Finding::from(mismatch.clone()),
-                    };
-                    findings.push(target.label(found));
-                }
+            for reference in &references {
+                findings.push(match reference {
+                    Ok(reference) => reference.examine(&self.target.device, dtype).await,
+                    Err(mismatch) => Finding::from(mismatch.clone()),
+                });
             }
             rows.push(Row::new(cases[0].op(), dtype, findings));
         }
@@ -93,19 +69,18 @@ impl Doctor {
 
     /// What is checked besides ops: a list of [`Check`].
     pub async fn checks(&self) -> String {
-        let device = &self.targets[0].device;
+        let device = &self.target.device;
         let mut checks: Vec<Check> = Vec::new();
-        checks.extend(memory(&self.targets, |bytes| format!("{:.1} MB", bytes as f64 / 1e6)));
+        let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+        checks.extend(memory(std::slice::from_ref(&self.target), megabytes));
         checks.extend(builtins(device).await);
         checks.push(training(device).await);
         json(&checks)
     }
 }
 
-async fn open(capabilities: Capabilities, limits: &'static str) -> Result<Target, JsValue> {
-    // A browser opens an adapter once.
+async fn open() -> Result<Device, JsValue> {
     let adapters = adapters().await;
     let adapter = adapters.first().ok_or_else(|| failure("this browser gives no GPU"))?;
-    let gpu = Gpu::open(adapter, capabilities).await.map_err(failure)?;
-    Ok(Target { device: Device::Gpu(gpu), limits })
+    Gpu::open(adapter, Capabilities::Full).await.map(Device::Gpu).map_err(failure)
 }

@@ -1,4 +1,4 @@
-// The doctor: whether this device computes what it should. Its WebAssembly is larger than the
+// The doctor: whether this device computes what it should. Its WebAssembly is as large as the
 // package's, and is loaded when the button is pressed.
 import { $, announce, el, format, setText } from "./dom.js";
 import { missingWebGpu, notice } from "./notices.js";

@@ -25,15 +25,32 @@ async function openPage(query = "") {
   return page;
 }
 
+/** Milliseconds until Train can be pressed, in a browser of its own. */
+async function timeToInteractive() {
+  const fresh = await launch();
+  try {
+    const page = await fresh.context.newPage();
+    await page.addInitScript(() => {
+      const look = () => {
+        const go = document.querySelector("#go");
+        if (go && !go.disabled && document.querySelector("#piece span")) globalThis.ready ??= performance.now();
+      };
+      new MutationObserver(look).observe(document, { subtree: true, childList: true, attributes: true });
+    });
+    await page.goto(`${server.url}page/index.html`);
+    // A frame may take long where a processor stands in for the GPU.
+    await page.waitForFunction(() => globalThis.ready, null, { timeout: 120_000, polling: 100 });
+    return await page.evaluate(() => globalThis.ready);
+  } finally {
+    await fresh.close();
+  }
+}
+
 test("it is interactive within 2 seconds", async (t) => {
   const times = [];
-  for (let i = 0; i < 4; i++) {
-    const page = await openPage();
-    times.push(await page.evaluate(() => performance.now()));
-    await page.close();
-  }
+  // What else the machine does makes it longer, never shorter.
+  for (let i = 0; i < 4 && !times.some((time) => time <= 2000); i++) times.push(await timeToInteractive());
   t.diagnostic(`milliseconds until Train can be pressed: ${times.map(Math.round)}`);
-  // The others on the machine make it longer, never shorter.
   assert.ok(Math.min(...times) <= 2000, `${times}`);
 });
 
@@ -93,7 +110,7 @@ test("the doctor finds every op right on WebGPU", async (t) => {
   t.diagnostic(verdict);
   const failed = await page.locator("#doctor-checks .failed").allInnerTexts();
   assert.deepEqual(failed, []);
-  assert.match(verdict, /^All 1?\d\d checks passed on .*(SwiftShader|Subzero)/i);
+  assert.match(verdict, /^All \d\d+ checks passed on WebGPU \(.*swiftshader/i);
   await page.close();
 });
 

@@ -36,6 +36,8 @@ async function picture(page, name) {
 
 /** A stand-in for the doctor's module: many ops, one of them wrong. */
 const DOCTOR = `
+  Object.defineProperty(navigator, "gpu", { configurable: true, value: {
+    requestAdapter: async () => ({ info: { vendor: "google", architecture: "swiftshader" } }) } });
   const OPS = "linear selective_scan ssd causal_attention rope rotate causal_conv1d rms_norm".split(" ");
   const ROW = { passed: true, runs: 8, value_ulp: 0.52, gradient_ulp: 1.83, relative: 6.2e-8,
     failure: null, differs: false };
@@ -44,7 +46,6 @@ const DOCTOR = `
   export default async () => {};
   export class Doctor {
     static async open() { return new Doctor(); }
-    device() { return "SwiftShader Device (Subzero)"; }
     ops() { return OPS; }
     async examine(i) {
       return JSON.stringify(["f16", "f32"].map((dtype) => ({ op: OPS[i], dtype, ...ROW,
