@@ -209,19 +209,3 @@ test("what it asks the network for is its own", () =>
       [],
     );
   }));
-
-test("the main thread stays free while it trains (reported)", (t) =>
-  withPage({ query: "?steps=9999" }, async (page) => {
-    await page.evaluate(() => {
-      globalThis.longest = 0;
-      new PerformanceObserver((list) => {
-        for (const { duration } of list.getEntries()) {
-          globalThis.longest = Math.max(globalThis.longest, duration);
-        }
-      }).observe({ type: "longtask" });
-    });
-    await page.click("#go");
-    await untilStep(page, 400);
-    const longest = await page.evaluate(() => globalThis.longest);
-    t.diagnostic(`longest task above 50 ms: ${longest || "none"}`);
-  }));
