@@ -1,4 +1,5 @@
 // The page: one session, four verbs, and what surrounds them.
+import { doctor } from "./doctor.js";
 import { $, $$, announce, drawNow, el, format, setText, themeChanged } from "./dom.js";
 import { estimate } from "./estimate.js";
 import { watchDevice, watchFaults, watchVisibility } from "./faults.js";
@@ -24,6 +25,7 @@ talk(session, settings);
 look(session, settings);
 feed(session, settings, { openFiles });
 estimate(session, settings);
+doctor();
 
 // A file at a time is one thing; Open, Save and the runs that are kept are another.
 async function openFiles(files) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use taipan::gpu::{Capabilities, Gpu};
 use taipan::wgpu::Adapter;
 use taipan::{DType, Device, Error, Result, Tensor, embedding};
+use taipan_doctor::Check;
 
-use super::report::Check;
 use super::screen::Screen;
 
 /// How long a device may take: a driver that waits for ever is a fault too.

@@ -1,6 +1,5 @@
 //! `taipan doctor`: whether this machine computes what it should, and how fast.
 
-mod builtins;
 mod faults;
 mod ops;
 mod report;
@@ -8,17 +7,16 @@ mod screen;
 mod speed;
 #[cfg(test)]
 mod tests;
-mod training;
 
 use std::time::Instant;
 
+use pollster::block_on;
+use taipan::Device;
 use taipan::check::{Case, cases};
 use taipan::gpu::{Capabilities, Gpu};
 use taipan::wgpu::Adapter;
-use taipan::{DType, Device};
 
-use self::ops::Target;
-use self::report::{Check, Report};
+use self::report::Report;
 use self::screen::Screen;
 use crate::{Failure, machine, usage};
 
@@ -52,17 +50,17 @@ pub fn doctor(flags: &Flags) -> Result<(), Failure> {
     let mut screen = Screen::new(!flags.json && !flags.markdown);
     let mut report = Report::new(&device, adapter.as_ref());
     screen.print(&report.header())?;
-    let targets = Target::all(&device, adapter.as_ref())?;
+    let targets = ops::targets(&device, adapter.as_ref())?;
     report.ops = ops::examine(&cases, &targets, &mut screen)?;
-    report.checks.push(ops::determinism(&report.ops));
-    if let Some(memory) = memory(&targets) {
-        report.checks.push(memory);
-    }
+    report.checks.push(taipan_doctor::determinism(&report.ops));
+    report.checks.extend(taipan_doctor::memory(&targets, crate::bytes));
     if flags.ops.is_empty() {
         let device = &targets[0].device;
         report.checks.extend(faults::checks(device, adapter.as_ref(), &mut screen));
-        report.checks.extend(builtins::checks(device, &mut screen));
-        report.checks.push(training::check(device, &mut screen));
+        screen.note("exp2 and tanh");
+        report.checks.extend(block_on(taipan_doctor::builtins(device)));
+        screen.note("training");
+        report.checks.push(block_on(taipan_doctor::training(device)));
         report.speed = Some(speed::measure(device, &mut screen)?);
     }
     report.finish(&targets, began.elapsed());
@@ -95,7 +93,7 @@ fn chosen(mut cases: Vec<Case>, flags: &Flags) -> Result<Vec<Case>, Failure> {
 /// The adapter of a GPU; none of the CPU.
 fn adapter(device: &Device) -> Result<Option<Adapter>, Failure> {
     let Device::Gpu(gpu) = device else { return Ok(None) };
-    let adapters = pollster::block_on(taipan::gpu::adapters());
+    let adapters = block_on(taipan::gpu::adapters());
     let found = adapters.into_iter().find(|adapter| adapter.get_info() == *gpu.info());
     let missing = || format!("doctor: {} is not among the adapters any more", gpu.name());
     Ok(Some(found.ok_or_else(missing)?))
@@ -103,24 +101,5 @@ fn adapter(device: &Device) -> Result<Option<Adapter>, Failure> {
 
 /// An adapter, opened for this alone: nobody else counts or breaks anything there.
 fn open(adapter: &Adapter, capabilities: Capabilities) -> taipan::Result<Gpu> {
-    pollster::block_on(Gpu::open(adapter, capabilities))
-}
-
-/// The floats that a device supports.
-fn floats(device: &Device) -> impl Iterator<Item = DType> {
-    taipan::check::FLOATS.into_iter().filter(|&dtype| device.supports(dtype))
-}
-
-/// Whether all memory of tensors was returned; none where it is not counted, on the CPU.
-fn memory(targets: &[Target]) -> Option<Check> {
-    let memories = targets.iter().filter_map(|target| match &target.device {
-        Device::Gpu(gpu) => Some(gpu.memory()),
-        _ => None,
-    });
-    let memories: Vec<_> = memories.collect();
-    let peak = memories.iter().map(|memory| memory.peak).max()?;
-    let used: usize = memories.iter().map(|memory| memory.used).sum();
-    let [used_text, peak] = [used, peak].map(|count| crate::bytes(count as u64));
-    let found = format!("{used_text} in use after all ops, at most {peak} before");
-    Some(Check { name: "memory", passed: used == 0, found })
+    block_on(Gpu::open(adapter, capabilities))
 }

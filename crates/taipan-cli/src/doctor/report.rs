@@ -6,8 +6,8 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use taipan::Device;
 use taipan::wgpu::Adapter;
+use taipan_doctor::{Check, Row, Target, verdict};
 
-use super::ops::{Row, Target};
 use super::speed::Speed;
 use crate::bench::Pass;
 use crate::devices;
@@ -36,14 +36,6 @@ pub struct Report {
     pub passed: bool,
     /// One line.
     pub verdict: String,
-}
-
-/// Something besides the ops.
-#[derive(Serialize)]
-pub struct Check {
-    pub name: &'static str,
-    pub passed: bool,
-    pub found: String,
 }
 
 /// What was compiled for the ops, with the device's own limits.
@@ -79,15 +71,7 @@ impl Report {
             let seconds = work.compile_time.as_secs_f64();
             self.pipelines = Some(Pipelines { count: work.pipelines, seconds });
         }
-        let ops = self.ops.iter().map(|row| (row.passed, format!("{} in {}", row.op, row.dtype)));
-        let checks = self.checks.iter().map(|check| (check.passed, check.name.to_owned()));
-        let (passed, failed): (Vec<_>, Vec<_>) = ops.chain(checks).partition(|(passed, _)| *passed);
-        let (failed, all) = (failed.len(), passed.len() + failed.len());
-        self.passed = failed == 0;
-        self.verdict = match failed {
-            0 => format!("all {all} checks passed"),
-            failed => format!("{failed} of {all} checks failed"),
-        };
+        (self.passed, self.verdict) = verdict(&self.ops, &self.checks);
     }
 
     /// What the text begins with.
@@ -167,7 +151,7 @@ impl Report {
         text += "| op | dtype | value ulp | gradient ulp | relative | result | seconds |\n";
         text += "|---|---|---:|---:|---:|---|---:|\n";
         for row in &self.ops {
-            let [value, gradient] = row.ulps();
+            let [value, gradient] = ulps(row);
             let (relative, result) = (row.relative, word(row.passed));
             text += &format!("| {} | {} | {value} | {gradient} ", row.op, row.dtype);
             text += &format!("| {relative:.1e} | {result} | {:.2} |\n", row.seconds);
@@ -177,33 +161,31 @@ impl Report {
     }
 }
 
-impl Row {
-    /// What the columns are.
-    pub fn header() -> String {
-        let names = format!(
-            "{:<33}{:<5}{:>7}{:>9}{:>10}{:>7}  result",
-            "op", "dtype", "value", "gradient", "relative", "s"
-        );
-        format!("\n{DIM}worst errors against f64, in ulp and relative\n{names}{DIM:#}\n")
-    }
+/// What the columns are.
+pub fn row_header() -> String {
+    let names = format!(
+        "{:<33}{:<5}{:>7}{:>9}{:>10}{:>7}  result",
+        "op", "dtype", "value", "gradient", "relative", "s"
+    );
+    format!("\n{DIM}worst errors against f64, in ulp and relative\n{names}{DIM:#}\n")
+}
 
-    /// The errors of value and gradient.
-    fn ulps(&self) -> [String; 2] {
-        [number(self.value_ulp), self.gradient_ulp.map_or("-".into(), number)]
-    }
+/// The errors of value and gradient.
+fn ulps(row: &Row) -> [String; 2] {
+    [number(row.value_ulp), row.gradient_ulp.map_or("-".into(), number)]
+}
 
-    /// A line of the table; the op is named once.
-    pub fn line(&self, first: bool) -> String {
-        let op = if first { &self.op } else { "" };
-        let [value, gradient] = self.ulps();
-        format!(
-            "{op:<33}{:<5}{value:>7}{gradient:>9}{:>10.1e}{:>7.2}  {}\n",
-            self.dtype,
-            self.relative,
-            self.seconds,
-            result(self.passed, 0)
-        )
-    }
+/// A line of the table; the op is named once.
+pub fn line(row: &Row, first: bool) -> String {
+    let op = if first { &row.op } else { "" };
+    let [value, gradient] = ulps(row);
+    format!(
+        "{op:<33}{:<5}{value:>7}{gradient:>9}{:>10.1e}{:>7.2}  {}\n",
+        row.dtype,
+        row.relative,
+        row.seconds,
+        result(row.passed, 0)
+    )
 }
 
 fn word(passed: bool) -> &'static str {

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use taipan::check::{Case, devices, input};
 use taipan::{BackwardReads, CustomOp, Device, Number, Result, SavedTensors, Tensor, custom};
+use taipan_doctor::{Row, Target, determinism};
 
-use super::ops::{Row, Target, determinism, examine};
+use super::ops::examine;
 use super::report::Report;
 use super::screen::Screen;
 
@@ -171,7 +172,7 @@ fn faults_and_functions() {
     for device in devices() {
         let (adapter, mut screen) = (super::adapter(&device).unwrap(), Screen::hidden());
         let mut checks = super::faults::checks(&device, adapter.as_ref(), &mut screen);
-        checks.extend(super::builtins::checks(&device, &mut screen));
+        checks.extend(pollster::block_on(taipan_doctor::builtins(&device)));
         for check in &checks {
             assert!(check.passed, "{}: {}", check.name, check.found);
         }

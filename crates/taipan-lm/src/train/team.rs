@@ -34,6 +34,9 @@ pub(super) struct Team {
     pub(super) reduce_dtype: Option<DType>,
     /// Whether another process was asked to stop.
     pub(super) stop_requested: bool,
+    /// On the web there is one process: the compiler leaves out what only a team needs.
+    #[cfg(target_family = "wasm")]
+    _never: std::convert::Infallible,
 }
 
 /// What is known of a parameter that is trained.
@@ -77,6 +80,7 @@ impl Command {
 }
 
 impl Team {
+    #[cfg_attr(target_family = "wasm", allow(unreachable_code))]
     pub(super) fn new(
         ranks: Box<dyn Ranks>,
         trained: &[&Tensor],
@@ -98,6 +102,8 @@ impl Team {
             reduce_dtype,
             ranks,
             stop_requested: false,
+            #[cfg(target_family = "wasm")]
+            _never: unreachable!("no ranks on the web"),
         })
     }
 

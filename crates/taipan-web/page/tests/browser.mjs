@@ -128,7 +128,9 @@ export async function tableRows(page, name) {
   const details = page.locator(`[data-table="${name}"]`);
   if ((await details.getAttribute("open")) === null) await details.locator("summary").click();
   await details.locator("table").waitFor();
-  return details
-    .locator("tbody tr")
-    .evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  return tableOf(details.locator("tbody tr"));
 }
+
+/** The cells of rows, as strings. */
+export const tableOf = (rows) =>
+  rows.evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));

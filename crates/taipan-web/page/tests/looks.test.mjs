@@ -10,19 +10,54 @@ const axe = await readFile(require.resolve("axe-core/axe.min.js"), "utf8");
 
 async function check(page, name) {
   await page.evaluate(axe);
+  // Rows of a table are alike: thousands of cells would take most of the time.
   const { violations } = await page.evaluate(() =>
-    globalThis.axe.run(document, {
-      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
-    }),
+    globalThis.axe.run(
+      { exclude: ["tbody tr:nth-child(n + 9)"] },
+      {
+        runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
+        resultTypes: ["violations"],
+      },
+    ),
   );
   const bad = violations
     .filter(({ impact }) => impact === "serious" || impact === "critical")
     .map(({ id, nodes }) => `${id}: ${nodes.map((n) => n.html.slice(0, 120)).join(" ; ")}`);
   assert.deepEqual(bad, [], name);
+  await picture(page, name);
+}
+
+/** Nothing overflows; for a state of which another one that is checked has everything. */
+async function picture(page, name) {
   const over = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
   assert.ok(over[0] <= over[1], `${name} is ${over[0]} wide in a window of ${over[1]}`);
   await shoot(page, name);
 }
+
+/** A stand-in for the doctor's module: many ops, one of them wrong. */
+const DOCTOR = `
+  Object.defineProperty(navigator, "gpu", { configurable: true, value: {
+    requestAdapter: async () => ({ info: { vendor: "google", architecture: "swiftshader" } }) } });
+  const OPS = "linear selective_scan ssd causal_attention rope rotate causal_conv1d rms_norm".split(" ");
+  const ROW = { passed: true, runs: 8, value_ulp: 0.52, gradient_ulp: 1.83, relative: 6.2e-8,
+    failure: null, differs: false };
+  const WRONG = { passed: false, gradient_ulp: 20301, relative: 2.4e-3, failure: "ssd 2 heads on gpu " +
+    "in f32: gradient 3 at [0, 4]: found 1.03e-1, expected 1.01e-1, off by 2e-3, tolerance 4e-5" };
+  export default async () => {};
+  export class Doctor {
+    static async open() { return new Doctor(); }
+    ops() { return OPS; }
+    async examine(i) {
+      return JSON.stringify(["f16", "f32"].map((dtype) => ({ op: OPS[i], dtype, ...ROW,
+        ...(i === 2 && dtype === "f32" ? WRONG : {}) })));
+    }
+    async checks() {
+      return JSON.stringify([
+        { name: "memory", passed: true, found: "0.0 MB in use after all ops, at most 38.2 MB before" },
+        { name: "training", passed: true, found: "20 steps, loss 4.1540 to 0.1243, off by 3e-6" },
+      ]);
+    }
+  }`;
 
 /** Trained, with an earlier run, a text with a fork, and all views. */
 async function full(page) {
@@ -48,8 +83,13 @@ for (const scheme of ["light", "dark"]) {
     test(`trained, talking, looking, ${where}`, () =>
       withPage({ width, scheme, query: "?steps=300&maxTokens=160" }, async (page) => {
         await full(page);
-        await check(page, `full-${where}`);
+        await picture(page, `full-${where}`);
+        await page.context().route("**/doctor/doctor.js", (route) =>
+          route.fulfill({ contentType: "text/javascript", body: DOCTOR }),
+        );
         for (const summary of await page.locator("summary").all()) await summary.click();
+        await page.click("#examine");
+        await page.locator("#doctor-done").waitFor();
         await page.locator('[data-table="reach"] table').waitFor();
         await check(page, `unfolded-${where}`);
       }));
@@ -168,20 +208,4 @@ test("what it asks the network for is its own", () =>
       ),
       [],
     );
-  }));
-
-test("the main thread stays free while it trains (reported)", (t) =>
-  withPage({ query: "?steps=9999" }, async (page) => {
-    await page.evaluate(() => {
-      globalThis.longest = 0;
-      new PerformanceObserver((list) => {
-        for (const { duration } of list.getEntries()) {
-          globalThis.longest = Math.max(globalThis.longest, duration);
-        }
-      }).observe({ type: "longtask" });
-    });
-    await page.click("#go");
-    await untilStep(page, 400);
-    const longest = await page.evaluate(() => globalThis.longest);
-    t.diagnostic(`longest task above 50 ms: ${longest || "none"}`);
   }));

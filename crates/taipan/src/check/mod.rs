@@ -93,11 +93,13 @@ pub use self::array::{Array, Input, Random, Values, indices, input, input_of};
 pub use self::devices::devices;
 pub use self::finding::{Deviation, Finding, Kind, Mismatch};
 pub use self::precision::{FLOATS, Tolerance, array, round, tensor, tolerance, ulp};
-use self::run::{Outcome, Run, Tracked};
+use self::run::{Outcome, Run, Tracked, ready};
 #[cfg(target_family = "wasm")]
 pub(crate) use self::web::block_on;
 #[cfg(target_family = "wasm")]
 pub use self::web::devices;
+#[cfg(not(target_family = "wasm"))]
+use pollster::block_on;
 
 /// The op as called.
 type Call = Box<dyn Fn(&[Tensor]) -> crate::Result<Tensor> + Sync>;
@@ -168,7 +170,7 @@ impl Case {
         let want = self.expected(&inputs)?;
         let dy = random.draw(&input(&want.shape));
         let exact = Run { case: self, device: &Device::Cpu, dtype: DType::F64 };
-        let got = exact.outcome(&inputs, &dy, Tracked::All)?;
+        let got = ready(exact.outcome(&inputs, &dy, Tracked::All))?;
         let mut deviation = Deviation::default();
         exact.compare_values(&got.value, &want, &mut deviation)?;
         exact.compare_with_differences(&inputs, &dy, &got, &mut random)?;
@@ -206,18 +208,24 @@ impl<'a> Reference<'a> {
     /// Compare value and gradients on a device, in a type that it supports, and the bits of
     /// repeated runs. The errors of f64 are those of the reference itself: of the value from the
     /// naive version; its gradients, compared with finite differences, have none in ulp.
-    pub fn examine(&self, device: &Device, dtype: DType) -> Finding {
+    pub async fn examine(&self, device: &Device, dtype: DType) -> Finding {
         match self.rounded(dtype) {
-            Ok(rounded) => rounded.examine(device),
-            Err(mismatch) => Finding { mismatch: Some(mismatch), ..Default::default() },
+            Ok(rounded) => rounded.examine(device).await,
+            Err(mismatch) => Finding::from(mismatch),
         }
+    }
+
+    /// [`examine`](Reference::examine) for native callers.
+    #[cfg(not(target_family = "wasm"))]
+    pub fn examine_blocking(&self, device: &Device, dtype: DType) -> Finding {
+        block_on(self.examine(device, dtype))
     }
 
     /// The same with inputs that a type can hold: what remains is the error of the op.
     fn rounded(&self, dtype: DType) -> Result<Rounded<'_, 'a>> {
         let inputs: Vec<Array> = self.inputs.iter().map(|x| x.map(|x| round(x, dtype))).collect();
         let dy = self.dy.map(|x| round(x, dtype));
-        let want = self.exact.outcome(&inputs, &dy, Tracked::All)?;
+        let want = ready(self.exact.outcome(&inputs, &dy, Tracked::All))?;
         Ok(Rounded { reference: self, dtype, inputs, dy, want })
     }
 }
@@ -232,10 +240,10 @@ struct Rounded<'r, 'a> {
 }
 
 impl Rounded<'_, '_> {
-    fn examine(&self, device: &Device) -> Finding {
+    async fn examine(&self, device: &Device) -> Finding {
         let Rounded { reference, dtype, inputs, dy, want } = self;
         let run = Run { case: reference.exact.case, device, dtype: *dtype };
-        let mut finding = run.check(inputs, dy, want, &reference.sizes);
+        let mut finding = run.check(inputs, dy, want, &reference.sizes).await;
         if *dtype == DType::F64 {
             finding.value = finding.value.max(reference.deviation);
         }
@@ -262,7 +270,7 @@ pub fn check(case: &Case) {
         let rounded =
             reference.rounded(dtype).unwrap_or_else(|mismatch| panic!("{}", mismatch.message));
         for device in devices {
-            if let Some(mismatch) = rounded.examine(device).mismatch {
+            if let Some(mismatch) = block_on(rounded.examine(device)).mismatch {
                 panic!("{}", mismatch.message);
             }
         }

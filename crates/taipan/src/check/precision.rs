@@ -1,6 +1,7 @@
 //! Tensors of each float type: how their values are rounded, read, and how exact they must be.
 
 use super::array::Array;
+use super::block_on;
 use crate::dtype::with_dtype;
 use crate::{DType, Device, Element, Result, Tensor};
 
@@ -99,12 +100,12 @@ pub(super) fn write(array: &Array, dtype: DType, device: &Device) -> Result<Tens
 
 /// The tensor's values, exactly, but for large `i64`s. Panics if it cannot be read.
 pub fn array(tensor: &Tensor) -> Array {
-    read(tensor).unwrap_or_else(|e| panic!("{e}"))
+    block_on(read(tensor)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-pub(super) fn read(tensor: &Tensor) -> Result<Array> {
+pub(super) async fn read(tensor: &Tensor) -> Result<Array> {
     let data = with_dtype!(tensor.dtype(), T: Element => {
-        tensor.read_blocking::<T>()?.into_iter().map(T::to_f64).collect()
+        tensor.read::<T>().await?.into_iter().map(T::to_f64).collect()
     });
     Ok(Array { shape: tensor.shape().to_vec(), data })
 }

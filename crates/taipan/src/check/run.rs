@@ -1,7 +1,9 @@
 //! A case on one device in one type.
 
+use std::pin::pin;
 #[cfg(not(target_family = "wasm"))]
 use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 
 #[cfg(not(target_family = "wasm"))]
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -36,7 +38,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Value and gradients are those of f64, whatever is tracked, and always the same bits.
-    pub(super) fn check(
+    pub(super) async fn check(
         &self,
         inputs: &[Array],
         dy: &Array,
@@ -44,11 +46,11 @@ impl Run<'_> {
         sizes: &[f64],
     ) -> Finding {
         let mut finding = Finding::default();
-        finding.mismatch = self.compare_all(inputs, dy, want, sizes, &mut finding).err();
+        finding.mismatch = self.compare_all(inputs, dy, want, sizes, &mut finding).await.err();
         finding
     }
 
-    fn compare_all(
+    async fn compare_all(
         &self,
         inputs: &[Array],
         dy: &Array,
@@ -56,24 +58,26 @@ impl Run<'_> {
         sizes: &[f64],
         finding: &mut Finding,
     ) -> Result<()> {
-        let got = self.outcome(inputs, dy, Tracked::All)?;
+        let got = self.outcome(inputs, dy, Tracked::All).await?;
         let mut compare = |got: &Outcome| {
             self.compare_values(&got.value, &want.value, &mut finding.value)?;
             self.compare_grads(got, want, sizes, &mut finding.gradient)
         };
         compare(&got)?;
         for i in (0..inputs.len()).filter(|_| inputs.len() > 1) {
-            compare(&self.outcome(inputs, dy, Tracked::Only(i))?)?;
+            compare(&self.outcome(inputs, dy, Tracked::Only(i)).await?)?;
         }
-        self.expect_same("a second run", &self.outcome(inputs, dy, Tracked::All)?, &got)?;
+        let repeated = self.outcome(inputs, dy, Tracked::All).await?;
+        self.expect_same("a second run", &repeated, &got)?;
         self.poison(inputs, dy)?;
-        self.expect_same("stale memory", &self.outcome(inputs, dy, Tracked::All)?, &got)?;
+        let repeated = self.outcome(inputs, dy, Tracked::All).await?;
+        self.expect_same("stale memory", &repeated, &got)?;
         if *self.device != Device::Cpu {
             return Ok(());
         }
         #[cfg(not(target_family = "wasm"))]
         for (threads, pool) in pools() {
-            let repeated = pool.install(|| self.outcome(inputs, dy, Tracked::All))?;
+            let repeated = pool.install(|| ready(self.outcome(inputs, dy, Tracked::All)))?;
             self.expect_same(&format!("{threads} thread(s)"), &repeated, &got)?;
         }
         Ok(())
@@ -98,8 +102,8 @@ impl Run<'_> {
         write(array, self.dtype, self.device).map_err(|e| self.failed(e))
     }
 
-    fn read(&self, tensor: &Tensor) -> Result<Array> {
-        read(tensor).map_err(|e| self.failed(e))
+    async fn read(&self, tensor: &Tensor) -> Result<Array> {
+        read(tensor).await.map_err(|e| self.failed(e))
     }
 
     fn failed(&self, error: Error) -> Mismatch {
@@ -124,7 +128,7 @@ impl Run<'_> {
     }
 
     /// Run the op forward and backward.
-    pub(super) fn outcome(
+    pub(super) async fn outcome(
         &self,
         inputs: &[Array],
         dy: &Array,
@@ -143,14 +147,18 @@ impl Run<'_> {
         self.expect("the device of the result", y.device(), self.device)?;
         self.expect("the shape of the result", y.shape(), &dy.shape)?;
         let grads = y.backward_from(&self.tensor(dy)?).map_err(|e| self.failed(e))?;
-        let grad = |x: &Tensor| {
+        let mut read = Vec::new();
+        for x in &tensors {
+            if !x.is_tracked() {
+                read.push(None);
+                continue;
+            }
             let dx = grads.of(x).map_err(|e| self.failed(e))?;
             self.expect("the type of a gradient", dx.dtype(), self.dtype)?;
             self.expect("the shape of a gradient", dx.shape(), x.shape())?;
-            self.read(dx)
-        };
-        let grads = tensors.iter().map(|x| x.is_tracked().then(|| grad(x)).transpose());
-        Ok(Outcome { grads: grads.collect::<Result<_>>()?, value: self.read(&y)? })
+            read.push(Some(self.read(dx).await?));
+        }
+        Ok(Outcome { grads: read, value: self.read(&y).await? })
     }
 
     pub(super) fn compare_values(
@@ -187,15 +195,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The root mean square of each input's gradient over several draws: those of one alone can
-    /// be small by chance.
+    /// The root mean square of each input's gradient over several draws on the CPU: those of one
+    /// alone can be small by chance.
     pub(super) fn sizes_of_grads(&self, y: &[usize], random: &mut Random) -> Result<Vec<f64>> {
         const DRAWS: usize = 4;
         let mut squares = vec![0.0; self.case.inputs.len()];
         for _ in 0..DRAWS {
             let inputs: Vec<Array> = self.case.inputs.iter().map(|x| random.draw(x)).collect();
             let dy = random.draw(&input(y));
-            let outcome = self.outcome(&inputs, &dy, Tracked::All)?;
+            let outcome = ready(self.outcome(&inputs, &dy, Tracked::All))?;
             for (square, grad) in squares.iter_mut().zip(outcome.grads.iter().flatten()) {
                 *square += grad.rms().powi(2) / DRAWS as f64;
             }
@@ -299,6 +307,14 @@ impl Run<'_> {
 impl std::fmt::Display for Run<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} on {} in {}", self.case.name, self.device.name(), self.dtype)
+    }
+}
+
+/// What a run on the CPU gives: its values are there already.
+pub(super) fn ready<T>(outcome: impl Future<Output = T>) -> T {
+    match pin!(outcome).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("the CPU waits for nothing"),
     }
 }
 

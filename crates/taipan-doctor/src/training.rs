@@ -5,8 +5,7 @@ use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device};
 use taipan_lm::{Batch, Config, LanguageModel, LayerKind, Role, Ssm};
 
-use super::report::Check;
-use super::screen::Screen;
+use crate::Check;
 
 /// The losses in f64 on a CPU.
 const LOSSES: [f64; 20] = [
@@ -40,17 +39,14 @@ const ROWS: usize = 4;
 const LENGTH: usize = 33;
 
 /// Train in f32 and compare.
-pub fn check(device: &Device, screen: &mut Screen) -> Check {
-    screen.note("training");
-    let name = "training";
-    let losses = match losses(DType::F32, device) {
-        Ok(losses) => losses,
-        Err(error) => return Check { name, passed: false, found: error.to_string() },
-    };
-    let off = worst(&losses);
-    let (first, last) = (losses[0], losses[LOSSES.len() - 1]);
-    let found = format!("20 steps, loss {first:.4} to {last:.4}, off by {off:.0e} at most");
-    Check { name, passed: off <= TOLERANCE, found }
+pub async fn training(device: &Device) -> Check {
+    let found = losses(DType::F32, device).await.map(|losses| {
+        let off = worst(&losses);
+        let (first, last) = (losses[0], losses[LOSSES.len() - 1]);
+        let found = format!("20 steps, loss {first:.4} to {last:.4}, off by {off:.0e} at most");
+        (off <= TOLERANCE, found)
+    });
+    Check::new("training", found)
 }
 
 /// The largest relative error. NaN is the largest.
@@ -60,7 +56,7 @@ fn worst(losses: &[f64]) -> f64 {
 }
 
 /// The loss of each step of a small model that learns to count.
-fn losses(dtype: DType, device: &Device) -> taipan_lm::Result<Vec<f64>> {
+async fn losses(dtype: DType, device: &Device) -> taipan_lm::Result<Vec<f64>> {
     let config = Config {
         vocab_size: VOCABULARY,
         hidden_size: 48,
@@ -77,15 +73,19 @@ fn losses(dtype: DType, device: &Device) -> taipan_lm::Result<Vec<f64>> {
     let options = AdamWOptions { max_norm: Some(1.0), ..Default::default() };
     let mut adamw = AdamW::new(options, &groups)?;
     let batch = batch();
-    let step = |_| {
+    let mut losses = Vec::new();
+    for _ in 0..LOSSES.len() {
         let loss = model.loss(&batch)?;
         let grads = loss.backward_from(adamw.loss_scale())?;
         let parameters = model.parameters_mut();
         let mut parameters: Vec<_> = parameters.into_iter().map(|(_, tensor)| tensor).collect();
         adamw.step(1e-2, &mut parameters, &grads)?;
-        Ok(loss.item()?)
-    };
-    (0..LOSSES.len()).map(step).collect()
+        losses.push(match dtype {
+            DType::F64 => loss.read::<f64>().await?[0],
+            _ => loss.read::<f32>().await?[0].into(),
+        });
+    }
+    Ok(losses)
 }
 
 /// Rows that count by 1, 2, 3 and 4.
@@ -110,7 +110,7 @@ mod tests {
     /// Where the losses are from: to store others, copy them from the message.
     #[test]
     fn losses_are_those_of_f64() {
-        let found = losses(DType::F64, &Device::Cpu).unwrap();
+        let found = pollster::block_on(losses(DType::F64, &Device::Cpu)).unwrap();
         assert!(worst(&found) < 1e-9, "{found:#?}");
         assert!(found[19] < 0.5 * found[0], "nothing is learned: {found:?}");
     }

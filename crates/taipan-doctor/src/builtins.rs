@@ -5,8 +5,7 @@ use taipan::{
     BackwardReads, CustomOp, DType, Device, Number, Result, SavedTensors, Tensor, custom,
 };
 
-use super::report::Check;
-use super::screen::Screen;
+use crate::Check;
 
 /// How many numbers are tried.
 const COUNT: usize = 1 << 14;
@@ -44,31 +43,28 @@ impl<const TANH: bool> CustomOp for Builtin<TANH> {
     }
 }
 
-/// Both, on a GPU.
-pub fn checks(device: &Device, screen: &mut Screen) -> Vec<Check> {
+/// Both, on a GPU; the CPU has no such functions.
+pub async fn builtins(device: &Device) -> Vec<Check> {
     if *device == Device::Cpu {
         return Vec::new();
     }
-    screen.note("exp2 and tanh");
     // In the units in which WGSL bounds the error.
-    let exp2 = errors::<false>(device, 125.0, f64::exp2).map(|errors| {
+    let exp2 = errors::<false>(device, 125.0, f64::exp2).await.map(|errors| {
         let ulps = |[x, expected, off]: [f64; 3]| (off / ulp(expected, DType::F32), x);
         let errors = errors.into_iter().map(ulps);
         let passed = errors.clone().all(|(ulps, x)| ulps <= 3.0 + 2.0 * x.abs());
-        (format!("{:.1} ulp", worst(errors.map(|(ulps, _)| ulps))), passed)
+        found(passed, format!("{:.1} ulp", worst(errors.map(|(ulps, _)| ulps))))
     });
-    let tanh = errors::<true>(device, 15.0, f64::tanh).map(|errors| {
+    let tanh = errors::<true>(device, 15.0, f64::tanh).await.map(|errors| {
         let worst = worst(errors.into_iter().map(|[_, _, off]| off));
-        (format!("off by {worst:.0e}"), worst <= 1e-5)
+        found(worst <= 1e-5, format!("off by {worst:.0e}"))
     });
-    let check = |(name, found): (_, Result<(String, bool)>)| match found {
-        Ok((worst, passed)) => {
-            let limit = if passed { "within" } else { "more than" };
-            Check { name, passed, found: format!("{worst} at most, {limit} what WGSL allows") }
-        }
-        Err(error) => Check { name, passed: false, found: error.to_string() },
-    };
-    [("exp2", exp2), ("tanh", tanh)].map(check).into()
+    vec![Check::new("exp2", exp2), Check::new("tanh", tanh)]
+}
+
+fn found(passed: bool, worst: String) -> (bool, String) {
+    let limit = if passed { "within" } else { "more than" };
+    (passed, format!("{worst} at most, {limit} what WGSL allows"))
 }
 
 /// The largest. NaN is larger.
@@ -77,7 +73,7 @@ fn worst(errors: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Numbers, what a function of them should be, and how far it is from that.
-fn errors<const TANH: bool>(
+async fn errors<const TANH: bool>(
     device: &Device,
     limit: f64,
     math: fn(f64) -> f64,
@@ -89,6 +85,6 @@ fn errors<const TANH: bool>(
     });
     let x: Vec<f32> = numbers.collect();
     let y = custom(Builtin::<TANH>, &[&Tensor::new(&x, &[COUNT], device)?])?;
-    let pairs = x.into_iter().map(f64::from).zip(y.read_blocking::<f32>()?);
+    let pairs = x.into_iter().map(f64::from).zip(y.read::<f32>().await?);
     Ok(pairs.map(|(x, y)| [x, math(x), (f64::from(y) - math(x)).abs()]).collect())
 }
