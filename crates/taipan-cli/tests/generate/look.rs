@@ -2,6 +2,8 @@
 
 use pollster::block_on;
 use serde_json::Value;
+use taipan::{DType, Device};
+use taipan_lm::{AttentionConfig, Config, Family, LanguageModel, LayerKind, MlpConfig, Ssm};
 
 use crate::harness::{Harness, fail, model, numbers, run, succeed};
 
@@ -96,6 +98,44 @@ fn its_numbers_are_those_of_the_library() {
     assert_eq!(by_ids, found);
     let last = harness.numbers_of(&["--text", "né"]);
     assert_eq!(last["hidden_attention"]["layer"].as_u64(), Some(1));
+}
+
+#[test]
+fn layers_of_attention_have_their_own_views() {
+    let harness = Harness::new("look_hybrid");
+    let hybrid = Config {
+        family: Family::Granite,
+        ssm: Ssm::mamba2(8),
+        layers: vec![LayerKind::Ssm, LayerKind::Attention],
+        attention: Some(AttentionConfig::new(2, 1, 4)),
+        mlp: Some(MlpConfig { size: 8, use_bias: false }),
+        ..model(300, 1).config().clone()
+    };
+    let hybrid = LanguageModel::new(&hybrid, DType::F32, 1, &Device::Cpu).unwrap();
+    harness.save("model", &hybrid);
+    let expected = block_on(hybrid.inspect(&[0, 110, 195, 169])).unwrap();
+    let found = harness.numbers_of(&["--text", "né"]);
+    let layers = &found["layers"];
+    for view in ["mean_delta", "half_lives", "state_norm", "gradient_reach"] {
+        assert!(layers[0][view].is_array() && layers[1][view].is_null(), "{view}");
+    }
+    let attention = expected.layers[1].attention.as_ref().unwrap();
+    assert!(layers[0]["attention_gradient_reach"].is_null());
+    assert_eq!(rows(&layers[1]["attention_gradient_reach"]), attention.gradient_reach);
+    let values = found["attention"]["values"].as_array().unwrap();
+    let values: Vec<f64> = values.iter().flat_map(rows).collect();
+    assert_eq!(values, attention.attention().values);
+    assert!(found["hidden_attention"].is_null());
+    let svg = harness.picture("look.svg");
+    elements(&svg);
+    for said in
+        ["None: this layer is attention", "Attention in layer 1", "2 layers", "this has none"]
+    {
+        assert!(svg.contains(said), "{said}: {svg}");
+    }
+    let found = harness.numbers_of(&["--text", "né", "--layer", "0"]);
+    assert!(found["attention"].is_null() && found["hidden_attention"].is_object());
+    assert!(harness.picture("look.svg").contains("Hidden attention in layer 0"));
 }
 
 #[test]

@@ -239,7 +239,10 @@ def values(name, seed, ssm_cfg, **config):
         # As the original code stores it.
         weights["lm_head.weight"] = weights["backbone.embedding.weight"].clone()
     save_file(weights, directory / "model.safetensors")
-    write(directory, model, model.weights.items(), model.vocabulary, seed + 1)
+    # What transformers has, taipan calls by its names.
+    own = "embedding." if model.config["ssm_cfg"]["layer"] == "Mamba3" else "embeddings."
+    named = [(n.replace("embedding.", own), w) for n, w in model.weights.items()]
+    write(directory, model, named, model.vocabulary, seed + 1)
 
 
 def gradients(model, seed, dtype):

@@ -156,7 +156,7 @@ fn losses() -> Result<()> {
 fn states_of_ssd() -> Result<()> {
     let Some(gpu) = small() else { return Ok(()) };
     let (h, p, g, n) = (16, 32, 2, 256);
-    for (b, l) in [(3, 300), (1, 1100)] {
+    for (b, l) in [(3, 400), (1, 1100)] {
         assert!(b * l / 64 * h * p * n * 4 > 2 * BINDING);
         let mut random = Random::named("ssd");
         let mut draw = |shape: &[usize]| random.draw(&input(shape));
