@@ -104,7 +104,8 @@ impl Naive {
             let nested = |x: &[f64]| x.iter().map(|x| vec![vec![*x]]).collect();
             scan.x.push(nested(&x));
             scan.y.push(nested(&y));
-            (bs.push(b), cs.push(c));
+            bs.push(b);
+            cs.push(c);
         }
         // Every product anew.
         let entry = |d: usize, t: usize, s: usize| -> f64 {
@@ -190,7 +191,8 @@ impl Naive {
             let heads = |x: &[f64]| x.chunks(p).map(|x| vec![x.to_vec()]).collect();
             scan.x.push(heads(x));
             scan.y.push(heads(&y));
-            (bs.push(b.to_vec()), cs.push(c.to_vec()));
+            bs.push(b.to_vec());
+            cs.push(c.to_vec());
             scan.delta.push(delta);
             scan.h.push(state.clone());
         }
@@ -316,10 +318,15 @@ impl Naive {
                 }
             }
             out.push(project("out_proj.weight", &result));
-            (scan.x.push(x_r), scan.y.push(y));
-            (scan.delta.push(delta), scan.h.push(state.clone()));
-            (decays.push(decay), gammas.push(gamma), betas.push(beta));
-            (ks.push(k), qs.push(q));
+            scan.x.push(x_r);
+            scan.y.push(y);
+            scan.delta.push(delta);
+            scan.h.push(state.clone());
+            decays.push(decay);
+            gammas.push(gamma);
+            betas.push(beta);
+            ks.push(k);
+            qs.push(q);
         }
         // The input of s enters at s by γ, and at s + 1 by β.
         let entry = |[head, to, from]: [usize; 3], t: usize, s: usize| -> f64 {
