@@ -6,7 +6,7 @@
 //! - [`Generation`]: text from a model, token by token, as a [`Sampler`] chooses. [`State`],
 //!   [`Snapshot`]: what a model remembers, also in files; `PromptCache`: of prompts. [`Scorer`],
 //!   [`WindowScorer`]: how well it predicts text.
-//! - [`Inspection`]: what a model makes of a text: step sizes, memory, states, hidden attention.
+//! - [`Inspection`]: what a model makes of a text: step sizes, memory, states, attention.
 //! - [`Lora`], [`AdapterFiles`]: small changes of a frozen model, in PEFT's files.
 //! - [`Tokenizer`]: text as tokens. `data`: tokens on disk, some of them held out, in a random
 //!   order that follows from a seed.
@@ -72,7 +72,9 @@ pub use evaluate::{Score, Scorer, WindowScorer};
 pub use generate::{
     Completion, CompletionOptions, FinishReason, Generation, LogProbs, Sampler, Snapshot, TextUntil,
 };
-pub use inspect::{Attention, HALF_LIFE_EDGES, Inspection, LayerInspection};
+pub use inspect::{
+    Attention, AttentionInspection, HALF_LIFE_EDGES, Inspection, LayerInspection, ScanInspection,
+};
 pub use lora::{AdapterFiles, Lora};
 pub use memory::Memory;
 pub use model::{Activations, LanguageModel, Parameter, Role, State};

@@ -168,7 +168,10 @@ export interface Inspection {
   tokens: { id: number; text: string }[];
   layers: number;
   channels: number;
-  /** `[layers, tokens]`: the mean of Δ over channels. */
+  /**
+   * `[layers, tokens]`: the mean of Δ over channels (heads, in Mamba-2 and Mamba-3). Layers of
+   * attention alone have no Δ, no half-lives and no state: NaN, or counts of 0.
+   */
   delta: Float32Array;
   /** `[tokens, channels]` */
   deltaOf(layer: number): Promise<Float32Array>;
@@ -178,11 +181,11 @@ export interface Inspection {
   stateNorm: Float32Array;
   /**
    * `[n, n]` of the last `n` tokens, at most 128, the lower triangle: how much a token contributes
-   * to the output at another, the mean of |·| over channels. Like `deltaOf`, of the model's last
-   * inspection only.
+   * to the output at another, the mean of |·| over channels; in layers with attention, its weights,
+   * the mean over heads. Like `deltaOf`, of the model's last inspection only.
    */
   attention(layer: number): Promise<Float32Array>;
-  /** `[layers, tokens]`: ‖∂loss_last/∂h_t‖ */
+  /** `[layers, tokens]`: ‖∂loss_last/∂h_t‖; in layers of attention alone, by keys and values. */
   gradientReach: Float32Array;
 }
 

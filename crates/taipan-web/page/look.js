@@ -288,12 +288,13 @@ export function look(session, settings) {
 
   function shade(delta) {
     const [low, high] = [Math.min(...delta), Math.max(...delta)];
-    setText($("#delta-low"), format.number(low));
-    setText($("#delta-high"), format.number(high));
+    const none = Number.isNaN(low); // a layer of attention
+    setText($("#delta-low"), none ? "none in this layer" : format.number(low));
+    setText($("#delta-high"), none ? "" : format.number(high));
     delta.forEach((value, k) => {
       const span = $("#delta").children[k];
-      span.style.setProperty("--d", ((value - low) / (high - low || 1)).toFixed(3));
-      span.title = `Δ ${format.number(value)}`;
+      span.style.setProperty("--d", none ? "0" : ((value - low) / (high - low || 1)).toFixed(3));
+      span.title = none ? "" : `Δ ${format.number(value)}`;
     });
   }
 

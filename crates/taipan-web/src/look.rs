@@ -1,7 +1,7 @@
 //! What a model makes of a text.
 
 use serde_json::Value;
-use taipan_lm::{Error, HALF_LIFE_EDGES, Inspection, LayerInspection};
+use taipan_lm::{Error, HALF_LIFE_EDGES, Inspection, LayerInspection, ScanInspection};
 use wasm_bindgen::prelude::*;
 
 use crate::Session;
@@ -54,24 +54,28 @@ impl Look {
         self.inspection.layers.len()
     }
 
-    /// The number of channels of a layer.
+    /// What has a step size of its own in a layer: channels of Mamba, heads of Mamba-2 and 3.
     pub fn channels(&self) -> usize {
-        self.inspection.layers.first().map_or(0, |layer| layer.delta.len() / layer.mean_delta.len())
+        let scan = self.inspection.layers.iter().find_map(|layer| layer.scan.as_ref());
+        scan.map_or(0, ScanInspection::lanes)
     }
 
-    /// `[layers, tokens]`
+    /// `[layers, tokens]`, NaN in a layer without a scan.
     pub fn mean_delta(&self) -> Vec<f32> {
-        self.of_layers(|layer| &layer.mean_delta)
+        self.of_layers(|layer| Some(&layer.scan.as_ref()?.mean_delta))
     }
 
-    /// `[layers, tokens]`
+    /// `[layers, tokens]`, NaN in a layer without a scan.
     pub fn state_norm(&self) -> Vec<f32> {
-        self.of_layers(|layer| &layer.state_norm)
+        self.of_layers(|layer| Some(&layer.scan.as_ref()?.state_norm))
     }
 
-    /// `[layers, tokens]`
+    /// `[layers, tokens]`; by keys and values in a layer without a scan.
     pub fn gradient_reach(&self) -> Vec<f32> {
-        self.of_layers(|layer| &layer.gradient_reach)
+        self.of_layers(|layer| match (&layer.scan, &layer.attention) {
+            (Some(scan), _) => Some(&scan.gradient_reach),
+            (None, attention) => Some(&attention.as_ref()?.gradient_reach),
+        })
     }
 
     /// `[bins + 1]`
@@ -79,26 +83,38 @@ impl Look {
         floats(&HALF_LIFE_EDGES)
     }
 
-    /// `[layers, bins]`
+    /// `[layers, bins]`, zeros in a layer without a scan.
     pub fn half_lives(&self) -> Vec<u32> {
-        let counts = self.inspection.layers.iter().flat_map(|layer| &layer.half_lives);
-        counts.map(|count| u32::try_from(*count).unwrap_or(u32::MAX)).collect()
+        let none = [0; HALF_LIFE_EDGES.len() - 1];
+        let of = |layer: &LayerInspection| {
+            let counts = layer.scan.as_ref().map_or(&none[..], |scan| &scan.half_lives);
+            let counts = counts.iter().map(|count| u32::try_from(*count).unwrap_or(u32::MAX));
+            counts.collect::<Vec<u32>>()
+        };
+        self.inspection.layers.iter().flat_map(of).collect()
     }
 
-    /// `[tokens, channels]` of a layer.
+    /// `[tokens, channels]` of a layer, NaN if it has no scan.
     pub fn delta(&self, layer: usize) -> std::result::Result<Vec<f32>, JsValue> {
-        Ok(floats(&self.layer(layer)?.delta))
+        let none = vec![f32::NAN; self.inspection.ids.len() * self.channels()];
+        Ok(self.layer(layer)?.scan.as_ref().map_or(none, |scan| floats(&scan.delta)))
     }
 
-    /// `[n, n]` of a layer, for the last `n` tokens, at most 128.
+    /// `[n, n]` of a layer, for the last `n` tokens, at most 128: its attention, or the hidden
+    /// attention of its scan.
     pub fn attention(&self, layer: usize) -> std::result::Result<Vec<f32>, JsValue> {
-        Ok(floats(&self.layer(layer)?.attention().values))
+        let LayerInspection { scan, attention } = self.layer(layer)?;
+        let attention = attention.as_ref().map(|attention| attention.attention());
+        let map = attention.or_else(|| Some(scan.as_ref()?.hidden_attention()));
+        Ok(map.map_or_else(Vec::new, |map| floats(&map.values)))
     }
 }
 
 impl Look {
-    fn of_layers(&self, view: impl Fn(&LayerInspection) -> &Vec<f64>) -> Vec<f32> {
-        self.inspection.layers.iter().flat_map(|layer| floats(view(layer))).collect()
+    fn of_layers(&self, view: impl Fn(&LayerInspection) -> Option<&Vec<f64>>) -> Vec<f32> {
+        let none = vec![f64::NAN; self.inspection.ids.len()];
+        let layers = self.inspection.layers.iter();
+        layers.flat_map(|layer| floats(view(layer).unwrap_or(&none))).collect()
     }
 
     fn layer(&self, layer: usize) -> Result<&LayerInspection> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use taipan_lm::{Attention, HALF_LIFE_EDGES, LayerInspection};
+use taipan_lm::{Attention, HALF_LIFE_EDGES};
 
 use super::page::level;
 use super::paragraph::visible;
@@ -61,16 +61,22 @@ impl Frame {
     }
 }
 
-/// Histogram of half-lives: of all layers, and of one as a line.
-pub fn half_lives(svg: &mut String, frame: Frame, layers: &[LayerInspection], chosen: usize) {
+/// A line of a chart.
+pub struct Line<'a> {
+    pub layer: usize,
+    /// One for each token.
+    pub values: &'a [f64],
+}
+
+/// Histogram of half-lives: of all layers that have them, and of one as a line.
+pub fn half_lives(svg: &mut String, frame: Frame, counts: &[u64], chosen: Option<&[u64]>) {
     let bins = HALF_LIFE_EDGES.len() - 1;
-    let sum = |bin: usize| layers.iter().map(|layer| layer.half_lives[bin]).sum::<u64>();
-    let shares = |counts: Vec<u64>| {
-        let total = counts.iter().sum::<u64>() as f64;
-        counts.into_iter().map(|count| count as f64 / total).collect::<Vec<f64>>()
+    let shares = |counts: &[u64]| {
+        let total = counts.iter().sum::<u64>().max(1) as f64;
+        counts.iter().map(|count| *count as f64 / total).collect::<Vec<f64>>()
     };
-    let all = shares((0..bins).map(sum).collect());
-    let one = shares(layers[chosen].half_lives.clone());
+    let all = shares(counts);
+    let one = chosen.map(shares).unwrap_or_default();
     let largest = all.iter().chain(&one).copied().fold(0.0, f64::max);
     let axis = Axis::rounded(0.0, 100.0 * largest);
     for value in axis.ticks() {
@@ -90,7 +96,9 @@ pub fn half_lives(svg: &mut String, frame: Frame, layers: &[LayerInspection], ch
     }
     let steps = one.iter().enumerate();
     let steps = steps.flat_map(|(bin, share)| [at(bin, *share), at(bin + 1, *share)]);
-    frame.polyline(svg, "class=\"chosen outline\"", steps);
+    if chosen.is_some() {
+        frame.polyline(svg, "class=\"chosen outline\"", steps);
+    }
     frame.bottom_line(svg);
     let edges = HALF_LIFE_EDGES.iter().enumerate().step_by(8);
     for (bin, edge) in edges {
@@ -100,10 +108,10 @@ pub fn half_lives(svg: &mut String, frame: Frame, layers: &[LayerInspection], ch
 }
 
 /// The edge that half of all half-lives are below.
-pub fn median_half_life(layers: &[LayerInspection], total: u64) -> f64 {
-    let mut below = 0;
-    for (bin, edge) in HALF_LIFE_EDGES[1..].iter().enumerate() {
-        below += layers.iter().map(|layer| layer.half_lives[bin]).sum::<u64>();
+pub fn median_half_life(counts: &[u64]) -> f64 {
+    let (mut below, total) = (0, counts.iter().sum::<u64>());
+    for (count, edge) in counts.iter().zip(&HALF_LIFE_EDGES[1..]) {
+        below += count;
         if 2 * below >= total {
             return *edge;
         }
@@ -111,20 +119,20 @@ pub fn median_half_life(layers: &[LayerInspection], total: u64) -> f64 {
     HALF_LIFE_EDGES[HALF_LIFE_EDGES.len() - 1]
 }
 
-/// A line for each layer, over the tokens.
-pub fn lines(svg: &mut String, frame: Frame, lines: &[&[f64]], chosen: usize) {
-    let largest = lines.iter().flat_map(|line| *line).copied().fold(0.0, f64::max);
+/// Lines over the tokens.
+pub fn lines(svg: &mut String, frame: Frame, lines: &[Line], layers: Layers) {
+    let largest = lines.iter().flat_map(|line| line.values).copied().fold(0.0, f64::max);
     let axis = Axis::rounded(0.0, largest);
     for value in axis.ticks() {
         frame.grid(svg, axis.fraction(value), &axis.label(value));
     }
-    layers(svg, frame, lines, chosen, |value| Some(axis.fraction(value)));
+    layers.draw(svg, frame, lines, |value| Some(axis.fraction(value)));
 }
 
 /// The same on a logarithmic axis of at most 6 decades; what is below them is not drawn.
-pub fn log_lines(svg: &mut String, frame: Frame, lines: &[&[f64]], chosen: usize) {
+pub fn log_lines(svg: &mut String, frame: Frame, lines: &[Line], layers: Layers) {
     const DECADES: f64 = 6.0;
-    let values = || lines.iter().flat_map(|line| *line).copied().filter(|value| *value > 0.0);
+    let values = || lines.iter().flat_map(|line| line.values).copied().filter(|value| *value > 0.0);
     let top = values().fold(f64::MIN_POSITIVE, f64::max).log10().ceil();
     let bottom = values().fold(f64::MAX, f64::min).log10().floor();
     let bottom = bottom.clamp(top - DECADES, top - 1.0);
@@ -133,7 +141,7 @@ pub fn log_lines(svg: &mut String, frame: Frame, lines: &[&[f64]], chosen: usize
         let exponent = bottom + f64::from(i);
         frame.grid(svg, fraction(exponent), &short_power(exponent));
     }
-    layers(svg, frame, lines, chosen, |value| {
+    layers.draw(svg, frame, lines, |value| {
         Some(fraction(value.log10())).filter(|fraction| *fraction >= 0.0)
     });
 }
@@ -147,24 +155,34 @@ fn short_power(exponent: f64) -> String {
     "10".chars().chain(format!("{exponent}").chars().map(digit)).collect()
 }
 
-fn layers(
-    svg: &mut String,
-    frame: Frame,
-    lines: &[&[f64]],
-    chosen: usize,
-    fraction: impl Fn(f64) -> Option<f64>,
-) {
-    let tokens = lines[0].len();
-    frame.token_axis(svg, tokens);
-    let others = (0..lines.len()).filter(|layer| *layer != chosen);
-    for layer in others.chain([chosen]) {
-        let class = if layer == chosen { "class=\"chosen\" " } else { "" };
-        let style = format!("{class}stroke=\"{}\"", colour(layer, lines.len()));
-        let point = |(token, value): (usize, &f64)| {
-            Some((token as f64 / (tokens - 1) as f64, fraction(*value)?))
-        };
-        let points = lines[layer].iter().enumerate().filter_map(point);
-        frame.polyline(svg, &style, points);
+/// The layers of a model, of which one was chosen.
+#[derive(Clone, Copy)]
+pub struct Layers {
+    pub count: usize,
+    pub chosen: usize,
+}
+
+impl Layers {
+    /// Those of the chosen layer last, above the others.
+    fn draw(
+        self,
+        svg: &mut String,
+        frame: Frame,
+        lines: &[Line],
+        fraction: impl Fn(f64) -> Option<f64>,
+    ) {
+        let Some(tokens) = lines.first().map(|line| line.values.len()) else { return };
+        frame.token_axis(svg, tokens);
+        let (chosen, others): (Vec<&Line>, Vec<&Line>) =
+            lines.iter().partition(|line| line.layer == self.chosen);
+        for Line { layer, values } in others.into_iter().chain(chosen) {
+            let class = if *layer == self.chosen { "class=\"chosen\" " } else { "" };
+            let style = format!("{class}stroke=\"{}\"", colour(*layer, self.count));
+            let point = |(token, value): (usize, &f64)| {
+                Some((token as f64 / (tokens - 1) as f64, fraction(*value)?))
+            };
+            frame.polyline(svg, &style, values.iter().enumerate().filter_map(point));
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod paragraph;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use taipan_lm::{Attention, HALF_LIFE_EDGES, Inspection, Tokenizer, write_file};
+use taipan_lm::{Attention, HALF_LIFE_EDGES, Inspection, LayerInspection, Tokenizer, write_file};
 
 use self::page::Page;
 use crate::generate::text_of;
@@ -32,7 +32,7 @@ pub struct Flags {
     /// The tokens, as 5,9,2: nothing is put before them
     #[arg(long, value_name = "IDS", value_delimiter = ',', num_args = 1, group = "input")]
     prompt_ids: Option<Vec<u32>>,
-    /// The layer, from 0, whose step sizes and hidden attention are drawn [default: the last]
+    /// The layer, from 0, whose step sizes and attention are drawn [default: the last]
     #[arg(long, value_name = "N")]
     layer: Option<usize>,
     /// The picture
@@ -52,6 +52,21 @@ struct Input {
     tokens: usize,
 }
 
+/// Which token draws on which in a layer, by the mixers that it has.
+struct Maps {
+    hidden_attention: Option<Attention>,
+    attention: Option<Attention>,
+}
+
+impl Maps {
+    fn new(layer: &LayerInspection) -> Maps {
+        Maps {
+            hidden_attention: layer.scan.as_ref().map(|scan| scan.hidden_attention()),
+            attention: layer.attention.as_ref().map(|attention| attention.attention()),
+        }
+    }
+}
+
 /// Draw a picture.
 pub fn look(flags: &Flags) -> Result<(), Failure> {
     machine::with_threads(None, || {
@@ -63,18 +78,18 @@ pub fn look(flags: &Flags) -> Result<(), Failure> {
         }
         let input = flags.input(&model)?;
         let inspection = pollster::block_on(model.lm.inspect(&input.ids))?;
-        let attention = inspection.layers[layer].attention();
+        let maps = Maps::new(&inspection.layers[layer]);
         let page = Page {
             name: name(&model),
             config: model.lm.config(),
             input: &input,
             inspection: &inspection,
             layer,
-            attention: &attention,
+            maps: &maps,
         };
         write_file(&flags.out, page.svg().as_bytes())?;
         if flags.json {
-            let report = Report::new(&input, &inspection, layer, attention);
+            let report = Report::new(&input, &inspection, layer, &maps);
             return Ok(crate::print(&(serde_json::to_string(&report)? + "\n"))?);
         }
         Ok(crate::print(&format!("{}: {}\n", flags.out.display(), page.summary()))?)
@@ -144,7 +159,10 @@ struct Report<'a> {
     half_life_edges: &'a [f64],
     /// Counted per layer between the edges.
     layers: Vec<LayerReport<'a>>,
-    attention: AttentionReport,
+    /// Of the scan of one layer, if it has one.
+    hidden_attention: Option<AttentionReport<'a>>,
+    /// Of the attention of this layer, if it has one.
+    attention: Option<AttentionReport<'a>>,
 }
 
 #[derive(Serialize)]
@@ -153,21 +171,24 @@ struct TokenReport<'a> {
     text: &'a str,
 }
 
+/// The first four are null in a layer without a scan.
 #[derive(Serialize)]
 struct LayerReport<'a> {
-    mean_delta: &'a [f64],
-    half_lives: &'a [u64],
-    state_norm: &'a [f64],
-    gradient_reach: &'a [f64],
+    mean_delta: Option<&'a [f64]>,
+    half_lives: Option<&'a [u64]>,
+    state_norm: Option<&'a [f64]>,
+    gradient_reach: Option<&'a [f64]>,
+    /// By keys and values; null in a layer without attention.
+    attention_gradient_reach: Option<&'a [f64]>,
 }
 
 #[derive(Serialize)]
-struct AttentionReport {
+struct AttentionReport<'a> {
     layer: usize,
     /// The first token that it is about.
     first: usize,
     /// Row by row.
-    values: Vec<Vec<f64>>,
+    values: Vec<&'a [f64]>,
 }
 
 impl<'a> Report<'a> {
@@ -175,22 +196,30 @@ impl<'a> Report<'a> {
         input: &'a Input,
         inspection: &'a Inspection,
         layer: usize,
-        attention: Attention,
+        maps: &'a Maps,
     ) -> Report<'a> {
         let tokens = input.ids.iter().zip(&input.texts);
-        let layers = inspection.layers.iter().map(|layer| LayerReport {
-            mean_delta: &layer.mean_delta,
-            half_lives: &layer.half_lives,
-            state_norm: &layer.state_norm,
-            gradient_reach: &layer.gradient_reach,
+        let layers = inspection.layers.iter().map(|LayerInspection { scan, attention }| {
+            let (scan, attention) = (scan.as_ref(), attention.as_ref());
+            LayerReport {
+                mean_delta: scan.map(|scan| &scan.mean_delta[..]),
+                half_lives: scan.map(|scan| &scan.half_lives[..]),
+                state_norm: scan.map(|scan| &scan.state_norm[..]),
+                gradient_reach: scan.map(|scan| &scan.gradient_reach[..]),
+                attention_gradient_reach: attention.map(|view| &view.gradient_reach[..]),
+            }
         });
-        let values = attention.values.chunks(attention.len).map(<[f64]>::to_vec).collect();
+        let map = |map: &'a Attention| {
+            let values = map.values.chunks(map.len).collect();
+            AttentionReport { layer, first: map.first, values }
+        };
         Report {
             tokens: tokens.map(|(id, text)| TokenReport { id: *id, text }).collect(),
             loss: inspection.loss,
             half_life_edges: &HALF_LIFE_EDGES,
             layers: layers.collect(),
-            attention: AttentionReport { layer, first: attention.first, values },
+            hidden_attention: maps.hidden_attention.as_ref().map(map),
+            attention: maps.attention.as_ref().map(map),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use taipan_lm::{Attention, Config, Inspection};
+use taipan_lm::{Attention, Config, HALF_LIFE_EDGES, Inspection, ScanInspection};
 
-use super::charts::{self, Frame};
+use super::charts::{self, Frame, Layers, Line};
 use super::paragraph::{LINE, Paragraph, range, short};
-use super::{Input, MAX_TOKENS};
+use super::{Input, MAX_TOKENS, Maps};
 use crate::svg::{escaped, text};
 
 pub const WIDTH: f64 = 1200.0;
@@ -16,6 +16,8 @@ const LEFT: Frame = Frame { x: MARGIN + 44.0, y: 0.0, width: 420.0, height: 150.
 /// From one chart of the left column to the next.
 const PITCH: f64 = 246.0;
 const RIGHT: Frame = Frame { x: 572.0, y: 0.0, width: 580.0, height: 580.0 };
+/// From one map of the right column to the next.
+const MAP_PITCH: f64 = 718.0;
 /// Shades of a colour.
 const LEVELS: usize = 16;
 
@@ -51,7 +53,7 @@ pub struct Page<'a> {
     pub inspection: &'a Inspection,
     /// The layer of the step sizes and the attention.
     pub layer: usize,
-    pub attention: &'a Attention,
+    pub maps: &'a Maps,
 }
 
 /// The shade of a value between 0 and 1.
@@ -71,7 +73,8 @@ impl Page<'_> {
         let paragraph = Paragraph::new(&self.input.texts);
         let text_top = 196.0;
         let charts_top = text_top + paragraph.lines as f64 * LINE + 84.0;
-        let height = charts_top + 3.0 * PITCH - 20.0;
+        let maps = self.maps();
+        let height = charts_top + (3.0 * PITCH).max(maps.len() as f64 * MAP_PITCH + 20.0) - 20.0;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              role=\"img\" aria-labelledby=\"title desc\">\n<title id=\"title\">{}</title>\n\
@@ -87,37 +90,85 @@ impl Page<'_> {
         self.half_lives(&mut svg, frame(0.0));
         self.states(&mut svg, frame(1.0));
         self.gradients(&mut svg, frame(2.0));
-        self.hidden_attention(&mut svg, Frame { y: charts_top, ..RIGHT });
+        for (i, (title, note, map)) in maps.into_iter().enumerate() {
+            let y = charts_top + i as f64 * MAP_PITCH;
+            self.map(&mut svg, Frame { y, ..RIGHT }, [title, note], map);
+        }
         svg.push_str("</svg>\n");
         svg
     }
 
     /// For those who cannot see it.
     fn description(&self) -> String {
-        let layer = &self.inspection.layers[self.layer];
-        let (least, largest) = range(&layer.mean_delta);
-        let largest_at = layer.mean_delta.iter().position(|delta| *delta == largest).unwrap_or(0);
-        let total: u64 = self.inspection.layers.iter().flat_map(|layer| &layer.half_lives).sum();
-        let median = charts::median_half_life(&self.inspection.layers, total);
-        format!(
-            "{}. Mean step size per token in layer {} from {} to {}, largest at token {largest_at}. \
-             Half of the states have a half-life of less than about {} tokens. \
-             Loss of the last token {} nats.",
-            self.summary(),
-            self.layer,
-            short(least),
-            short(largest),
-            short(median),
-            short(self.inspection.loss)
-        )
+        let steps = match self.scan() {
+            Some(ScanInspection { mean_delta, .. }) => {
+                let (least, largest) = range(mean_delta);
+                let largest_at = mean_delta.iter().position(|delta| *delta == largest);
+                format!(
+                    "Mean step size per token in layer {} from {} to {}, largest at token {}.",
+                    self.layer,
+                    short(least),
+                    short(largest),
+                    largest_at.unwrap_or(0)
+                )
+            }
+            None => format!("Layer {} is attention, without step sizes.", self.layer),
+        };
+        let memory = match self.scans().next() {
+            Some(_) => {
+                let median = short(charts::median_half_life(&self.half_life_counts()));
+                format!(" Half of the states have a half-life of less than about {median} tokens.")
+            }
+            None => String::new(),
+        };
+        let loss = short(self.inspection.loss);
+        format!("{}. {steps}{memory} Loss of the last token {loss} nats.", self.summary())
+    }
+
+    /// That of the chosen layer.
+    fn scan(&self) -> Option<&ScanInspection> {
+        self.inspection.layers[self.layer].scan.as_ref()
+    }
+
+    /// All of them, with their layers.
+    fn scans(&self) -> impl Iterator<Item = (usize, &ScanInspection)> {
+        let layers = self.inspection.layers.iter().enumerate();
+        layers.filter_map(|(i, layer)| Some((i, layer.scan.as_ref()?)))
+    }
+
+    /// Of all layers together.
+    fn half_life_counts(&self) -> Vec<u64> {
+        let sum = |bin| self.scans().map(|(_, scan)| scan.half_lives[bin]).sum();
+        (0..HALF_LIFE_EDGES.len() - 1).map(sum).collect()
+    }
+
+    fn layers(&self) -> Layers {
+        Layers { count: self.inspection.layers.len(), chosen: self.layer }
+    }
+
+    /// Of the chosen layer: what each is called, how it is computed, and the map.
+    fn maps(&self) -> Vec<(&'static str, &'static str, &Attention)> {
+        let hidden = self.maps.hidden_attention.as_ref().map(|map| {
+            let note =
+                "Mean of |M| over channels, y = M·u, without the skip connection; shades of √|M|.";
+            ("Hidden attention", note, map)
+        });
+        let attention = self.maps.attention.as_ref().map(|map| {
+            ("Attention", "Weights, the mean over heads; shades of their square root.", map)
+        });
+        attention.into_iter().chain(hidden).collect()
     }
 
     fn header(&self, svg: &mut String) {
         let Config { layers, state_size, .. } = &self.config;
+        let attention = match layers.iter().filter(|layer| layer.has_attention()).count() {
+            0 => String::new(),
+            count => format!(", {count} with attention"),
+        };
         let loss = self.inspection.loss;
         text(svg, "title", (MARGIN, 66.0), &format!("What {} makes of a text", self.name));
         let shape = format!(
-            "{} layers of {} channels with {state_size} states each. The last \
+            "{} layers of {} channels with {state_size} states each{attention}. The last \
              token was predicted with probability {} ({} nats).",
             layers.len(),
             self.config.inner_size(),
@@ -128,29 +179,18 @@ impl Page<'_> {
     }
 
     fn text(&self, svg: &mut String, paragraph: &Paragraph, top: f64) {
-        let deltas = &self.inspection.layers[self.layer].mean_delta;
-        heading(
-            svg,
-            (MARGIN, top - 48.0),
-            &format!("Step size Δ in layer {}", self.layer),
-            &[
-                "Strong: written into the state, which forgets more of what was there. Pale: skipped.",
-            ],
-        );
-        let (least, largest) = range(deltas);
-        let right = WIDTH - MARGIN;
-        for shade in 0..LEVELS {
-            let x = right - 60.0 - (LEVELS - shade) as f64 * 8.0;
-            let _ = writeln!(
-                svg,
-                "<rect class=\"cell-delta delta k{shade}\" x=\"{x}\" y=\"{}\" width=\"8\" \
-                 height=\"12\" style=\"rx: 0\"/>",
-                top - 58.0
-            );
+        let deltas = self.scan().map(|scan| &scan.mean_delta[..]);
+        let explained = match deltas {
+            Some(_) => {
+                "Strong: written into the state, which forgets more of what was there. Pale: skipped."
+            }
+            None => "None: this layer is attention, which writes every token into its cache.",
+        };
+        let title = format!("Step size Δ in layer {}", self.layer);
+        heading(svg, (MARGIN, top - 48.0), &title, &[explained]);
+        if let Some(deltas) = deltas {
+            scale_of_shades(svg, top, range(deltas));
         }
-        let y = top - 48.0;
-        text(svg, "quiet end", (right - 68.0 - LEVELS as f64 * 8.0, y), &short(least));
-        text(svg, "quiet", (right - 52.0, y), &short(largest));
         paragraph.draw(svg, top, deltas);
         let (shown, tokens) = (self.input.ids.len(), self.input.tokens);
         let bottom = top + paragraph.lines as f64 * LINE + 14.0;
@@ -167,14 +207,21 @@ impl Page<'_> {
     }
 
     fn half_lives(&self, svg: &mut String, frame: Frame) {
-        heading(
-            svg,
-            (MARGIN, frame.y),
-            "How long states remember",
-            &["Half-lives ln 2/(Δ·|A|), in tokens. Grey: all layers. Line: this layer."],
-        );
-        let frame = frame.below_heading();
-        charts::half_lives(svg, frame, &self.inspection.layers, self.layer);
+        let chosen = self.scan().map(|scan| &scan.half_lives[..]);
+        let explained = match (chosen, self.scans().next()) {
+            (Some(_), _) => {
+                "Half-lives ln 2/(Δ·|A|), in tokens. Grey: all layers. Line: this layer."
+            }
+            (None, Some(_)) => {
+                "Half-lives ln 2/(Δ·|A|), in tokens. Grey: all layers with a scan; this has none."
+            }
+            (None, None) => "None: attention forgets nothing.",
+        };
+        heading(svg, (MARGIN, frame.y), "How long states remember", &[explained]);
+        if self.scans().next().is_some() {
+            let counts = self.half_life_counts();
+            charts::half_lives(svg, frame.below_heading(), &counts, chosen);
+        }
     }
 
     fn states(&self, svg: &mut String, frame: Frame) {
@@ -182,10 +229,15 @@ impl Page<'_> {
             svg,
             (MARGIN, frame.y),
             "Norm of the state",
-            &["‖h‖ after each token, a line per layer: blue the first, orange the last."],
+            &[match self.scans().next() {
+                Some(_) => {
+                    "‖h‖ after each token, a line per layer: blue the first, orange the last."
+                }
+                None => "None: the cache of attention grows with every token.",
+            }],
         );
-        let lines: Vec<_> = self.inspection.layers.iter().map(|l| &l.state_norm[..]).collect();
-        charts::lines(svg, frame.below_heading(), &lines, self.layer);
+        let lines = self.scans().map(|(layer, scan)| Line { layer, values: &scan.state_norm });
+        charts::lines(svg, frame.below_heading(), &lines.collect::<Vec<_>>(), self.layers());
     }
 
     fn gradients(&self, svg: &mut String, frame: Frame) {
@@ -193,31 +245,49 @@ impl Page<'_> {
             svg,
             (MARGIN, frame.y),
             "How far the gradient reaches back",
-            &["‖∂loss/∂h‖ of the prediction of the last token, by the state after each token."],
+            &[match self.config.layers.iter().any(|layer| layer.has_attention()) {
+                false => {
+                    "‖∂loss/∂h‖ of the prediction of the last token, by the state after each token."
+                }
+                true => "‖∂loss/∂h‖ of the last token's prediction; attention: by keys and values.",
+            }],
         );
-        let lines: Vec<_> = self.inspection.layers.iter().map(|l| &l.gradient_reach[..]).collect();
-        charts::log_lines(svg, frame.below_heading(), &lines, self.layer);
+        let scans = self.scans().map(|(layer, scan)| Line { layer, values: &scan.gradient_reach });
+        let attention = self.inspection.layers.iter().enumerate().filter_map(|(layer, of)| {
+            Some(Line { layer, values: &of.attention.as_ref()?.gradient_reach })
+        });
+        let lines: Vec<_> = scans.chain(attention).collect();
+        charts::log_lines(svg, frame.below_heading(), &lines, self.layers());
     }
 
-    fn hidden_attention(&self, svg: &mut String, frame: Frame) {
-        let Attention { first, len, .. } = self.attention;
+    fn map(&self, svg: &mut String, frame: Frame, [title, note]: [&str; 2], map: &Attention) {
+        let Attention { first, len, .. } = map;
         let which = match first {
             0 => "A row: what the output at a token takes from each token before it.".to_owned(),
             _ => format!("A row: what a token takes from those before it. The last {len} tokens."),
         };
-        let title = format!("Hidden attention in layer {}", self.layer);
-        heading(
-            svg,
-            (frame.x, frame.y),
-            &title,
-            &[
-                &which,
-                "Mean of |M| over channels, y = M·u, without the skip connection; shades of √|M|.",
-            ],
-        );
+        let title = format!("{title} in layer {}", self.layer);
+        heading(svg, (frame.x, frame.y), &title, &[&which, note]);
         let frame = Frame { y: frame.y + 66.0, ..frame };
-        charts::attention(svg, frame, self.attention, &self.input.texts[*first..]);
+        charts::attention(svg, frame, map, &self.input.texts[*first..]);
     }
+}
+
+/// What the shades of step sizes mean, at the right of their heading.
+fn scale_of_shades(svg: &mut String, top: f64, (least, largest): (f64, f64)) {
+    let right = WIDTH - MARGIN;
+    for shade in 0..LEVELS {
+        let x = right - 60.0 - (LEVELS - shade) as f64 * 8.0;
+        let _ = writeln!(
+            svg,
+            "<rect class=\"cell-delta delta k{shade}\" x=\"{x}\" y=\"{}\" width=\"8\" \
+             height=\"12\" style=\"rx: 0\"/>",
+            top - 58.0
+        );
+    }
+    let y = top - 48.0;
+    text(svg, "quiet end", (right - 68.0 - LEVELS as f64 * 8.0, y), &short(least));
+    text(svg, "quiet", (right - 52.0, y), &short(largest));
 }
 
 /// A title and lines that explain it, below `at`.

@@ -51,15 +51,18 @@ impl Paragraph {
         Paragraph { lines, left_out: texts.len() - placed.len(), placed }
     }
 
-    /// Each token on a box with the shade of its value, which is shown on hovering.
-    pub fn draw(&self, svg: &mut String, top: f64, values: &[f64]) {
-        let (low, high) = range(values);
+    /// Each token on a box with the shade of its Δ, if there is one, which is shown on hovering.
+    pub fn draw(&self, svg: &mut String, top: f64, deltas: Option<&[f64]>) {
+        let range = deltas.map(range);
         let mut texts = String::new();
         for Placed { token, text, line, column, columns } in &self.placed {
             let (x, y) = (MARGIN + *column as f64 * ADVANCE, top + *line as f64 * LINE);
             let (width, height) = (*columns as f64 * ADVANCE, LINE - 4.0);
-            let shade = level((values[*token] - low) / (high - low));
-            let tip = format!("token {token}: Δ = {}", short(values[*token]));
+            let (mut shade, mut tip) = (0, format!("token {token}"));
+            if let Some((deltas, (low, high))) = deltas.zip(range) {
+                shade = level((deltas[*token] - low) / (high - low));
+                let _ = write!(tip, ": Δ = {}", short(deltas[*token]));
+            }
             let _ = writeln!(
                 svg,
                 "<rect class=\"delta k{shade}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \

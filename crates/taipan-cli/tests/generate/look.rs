@@ -2,6 +2,8 @@
 
 use pollster::block_on;
 use serde_json::Value;
+use taipan::{DType, Device};
+use taipan_lm::{AttentionConfig, Config, Family, LanguageModel, LayerKind, MlpConfig, Ssm};
 
 use crate::harness::{Harness, fail, model, numbers, run, succeed};
 
@@ -78,20 +80,62 @@ fn its_numbers_are_those_of_the_library() {
     let expected = block_on(model(300, 1).inspect(&ids.map(|id| id as u32))).unwrap();
     assert_eq!(found["loss"].as_f64().unwrap(), expected.loss);
     for (found, expected) in found["layers"].as_array().unwrap().iter().zip(&expected.layers) {
+        let expected = expected.scan.as_ref().unwrap();
         assert_eq!(rows(&found["mean_delta"]), expected.mean_delta);
         assert_eq!(rows(&found["state_norm"]), expected.state_norm);
         assert_eq!(rows(&found["gradient_reach"]), expected.gradient_reach);
         assert_eq!(numbers(&found["half_lives"]), expected.half_lives);
+        assert!(found["attention_gradient_reach"].is_null());
     }
+    assert!(found["attention"].is_null(), "that of attention, which Mamba has not");
     assert_eq!(rows(&found["half_life_edges"]), taipan_lm::HALF_LIFE_EDGES);
-    let attention = &found["attention"];
+    let attention = &found["hidden_attention"];
     assert_eq!((attention["layer"].as_u64(), attention["first"].as_u64()), (Some(0), Some(0)));
     let values: Vec<f64> = attention["values"].as_array().unwrap().iter().flat_map(rows).collect();
-    assert_eq!(values, expected.layers[0].attention().values);
+    let scan = expected.layers[0].scan.as_ref().unwrap();
+    assert_eq!(values, scan.hidden_attention().values);
     let by_ids = harness.numbers_of(&["--prompt-ids", "0,110,195,169", "--layer", "0"]);
     assert_eq!(by_ids, found);
     let last = harness.numbers_of(&["--text", "né"]);
-    assert_eq!(last["attention"]["layer"].as_u64(), Some(1));
+    assert_eq!(last["hidden_attention"]["layer"].as_u64(), Some(1));
+}
+
+#[test]
+fn layers_of_attention_have_their_own_views() {
+    let harness = Harness::new("look_hybrid");
+    let hybrid = Config {
+        family: Family::Granite,
+        ssm: Ssm::mamba2(8),
+        layers: vec![LayerKind::Ssm, LayerKind::Attention],
+        attention: Some(AttentionConfig::new(2, 1, 4)),
+        mlp: Some(MlpConfig { size: 8, use_bias: false }),
+        ..model(300, 1).config().clone()
+    };
+    let hybrid = LanguageModel::new(&hybrid, DType::F32, 1, &Device::Cpu).unwrap();
+    harness.save("model", &hybrid);
+    let expected = block_on(hybrid.inspect(&[0, 110, 195, 169])).unwrap();
+    let found = harness.numbers_of(&["--text", "né"]);
+    let layers = &found["layers"];
+    for view in ["mean_delta", "half_lives", "state_norm", "gradient_reach"] {
+        assert!(layers[0][view].is_array() && layers[1][view].is_null(), "{view}");
+    }
+    let attention = expected.layers[1].attention.as_ref().unwrap();
+    assert!(layers[0]["attention_gradient_reach"].is_null());
+    assert_eq!(rows(&layers[1]["attention_gradient_reach"]), attention.gradient_reach);
+    let values = found["attention"]["values"].as_array().unwrap();
+    let values: Vec<f64> = values.iter().flat_map(rows).collect();
+    assert_eq!(values, attention.attention().values);
+    assert!(found["hidden_attention"].is_null());
+    let svg = harness.picture("look.svg");
+    elements(&svg);
+    for said in
+        ["None: this layer is attention", "Attention in layer 1", "2 layers", "this has none"]
+    {
+        assert!(svg.contains(said), "{said}: {svg}");
+    }
+    let found = harness.numbers_of(&["--text", "né", "--layer", "0"]);
+    assert!(found["attention"].is_null() && found["hidden_attention"].is_object());
+    assert!(harness.picture("look.svg").contains("Hidden attention in layer 0"));
 }
 
 #[test]
@@ -105,7 +149,7 @@ fn long_texts_are_cut_and_it_says_so() {
     assert!(svg.contains("The text has 1001 tokens; all of this is about the first 512."), "{svg}");
     assert!(svg.contains("The last 128 tokens."), "{svg}");
     let found = harness.numbers_of(&["--text-file", "long"]);
-    assert_eq!(found["attention"]["first"].as_u64(), Some(512 - 128));
+    assert_eq!(found["hidden_attention"]["first"].as_u64(), Some(512 - 128));
     // More lines than there is room for.
     harness.write("lines", "a\n".repeat(200));
     succeed(&mut harness.taipan(&["look", "model", "--text-file", "lines"]));

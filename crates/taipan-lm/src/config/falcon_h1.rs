@@ -16,15 +16,11 @@ pub(super) const FILES: Files = Files {
     model_type: "falcon_h1",
     architecture: "FalconH1ForCausalLM",
     names: Names {
-        embeddings: "model.embed_tokens",
-        layers: "model.layers",
-        norm: "input_layernorm",
-        ssm: "mamba",
-        attention: "self_attn",
         mlp_norm: "pre_ff_layernorm",
         mlp: "feed_forward",
         mlp_layout: MlpLayout::Separate,
         norm_f: "model.final_layernorm",
+        ..hybrid::NAMES
     },
     lora_targets: &[
         "in_proj",
@@ -57,9 +53,7 @@ fn read(keys: &mut Keys) -> Result<Config> {
     };
     let norm = Mamba2Norm { groups: keys.get_or("norm_groups", mamba.groups)?, order };
     let norm = keys.get_or("mamba_rms_norm", false)?.then_some(norm);
-    let heads = keys.get_or("num_attention_heads", 32usize)?;
-    let head_dim = sizes.hidden_size.checked_div(heads).unwrap_or(0);
-    let head_dim = keys.get_or("head_dim", head_dim)?;
+    let (heads, head_dim) = sizes.heads(keys)?;
     let attention = AttentionConfig {
         num_heads: heads,
         // Absent is not null.

@@ -10,6 +10,7 @@ use super::hybrid::{self, rope_theta};
 use super::keys::{Keys, invalid};
 use super::{
     AttentionConfig, Config, Family, LayerKind, Mamba2Norm, MlpConfig, Multipliers, OWNER, Ssm,
+    mamba2,
 };
 use crate::Result;
 use crate::error::ensure;
@@ -19,15 +20,11 @@ pub(super) const FILES: Files = Files {
     model_type: "granitemoehybrid",
     architecture: "GraniteMoeHybridForCausalLM",
     names: Names {
-        embeddings: "model.embed_tokens",
-        layers: "model.layers",
-        norm: "input_layernorm",
-        ssm: "mamba",
-        attention: "self_attn",
         mlp_norm: "post_attention_layernorm",
         mlp: "shared_mlp",
         mlp_layout: MlpLayout::GateFirst,
         norm_f: "model.norm",
+        ..hybrid::NAMES
     },
     lora_targets: &[
         "in_proj",
@@ -57,9 +54,7 @@ fn read(keys: &mut Keys) -> Result<Config> {
     let layers = layers(keys, sizes.layers)?;
     let inner = hybrid::expanded(keys, sizes.hidden_size)?;
     let mamba = hybrid::Mamba::read(keys, inner)?;
-    let heads = keys.get_or("num_attention_heads", 32usize)?;
-    let head_dim = sizes.hidden_size.checked_div(heads).unwrap_or(0);
-    let head_dim = keys.get_or("head_dim", head_dim)?;
+    let (heads, head_dim) = sizes.heads(keys)?;
     let theta = rope_theta(keys)?;
     let attention = AttentionConfig {
         num_heads: heads,
@@ -77,7 +72,7 @@ fn read(keys: &mut Keys) -> Result<Config> {
         },
     };
     let residual = keys.get_or("residual_multiplier", 1.0)?;
-    let norm_groups = keys.get_or("norm_groups", 1)?;
+    let norm_groups = mamba2::norm_groups(keys, mamba.groups)?;
     Ok(Config {
         family: Family::Granite,
         attention: layers.iter().any(|layer| layer.has_attention()).then_some(attention),

@@ -2,10 +2,21 @@
 
 use serde_json::{Value, json};
 
+use super::family::Names;
 use super::keys::{Keys, invalid};
-use super::{Config, Initialization, Mamba2Norm, OWNER, Ssm, mamba2};
+use super::{Config, Initialization, Mamba2Norm, OWNER, Ssm, mamba, mamba2};
 use crate::Result;
 use crate::error::ensure;
+
+/// What both families call the parts of a model; the rest is each one's own.
+pub(super) const NAMES: Names = Names {
+    embeddings: "model.embed_tokens",
+    layers: "model.layers",
+    norm: "input_layernorm",
+    ssm: "mamba",
+    attention: "self_attn",
+    ..mamba::NAMES
+};
 
 /// The sizes of a model.
 #[derive(Clone, Copy)]
@@ -25,6 +36,13 @@ impl Sizes {
             layers: keys.get_or("num_hidden_layers", 32)?,
             initializer_range: keys.get_or("initializer_range", 0.02)?,
         })
+    }
+
+    /// The number of attention heads, and the channels of each.
+    pub(super) fn heads(self, keys: &mut Keys) -> Result<(usize, usize)> {
+        let heads = keys.get_or("num_attention_heads", 32)?;
+        let equal = self.hidden_size.checked_div(heads).unwrap_or(0);
+        Ok((heads, keys.get_or("head_dim", equal)?))
     }
 }
 

@@ -46,6 +46,20 @@ impl Default for Initialization {
 }
 
 impl Initialization {
+    /// With the least and the greatest step size and its floor, as far as these keys say them.
+    pub(super) fn with_time_steps(
+        self,
+        keys: &mut Keys,
+        [min, max, floor]: [&'static str; 3],
+    ) -> crate::Result<Initialization> {
+        Ok(Initialization {
+            time_step_min: keys.get_or(min, self.time_step_min)?,
+            time_step_max: keys.get_or(max, self.time_step_max)?,
+            time_step_floor: keys.get_or(floor, self.time_step_floor)?,
+            ..self
+        })
+    }
+
     /// An error unless weights can be drawn so.
     pub fn check(&self) -> Result<(), InvalidValue> {
         let (least, most) = (f64::MIN_POSITIVE, 1e3);

@@ -33,6 +33,9 @@ pub(super) const NAMES: Names = Names {
     norm_f: "backbone.norm_f",
 };
 
+/// What `config.json` calls the limits of new step sizes.
+pub(super) const TIME_STEPS: [&str; 3] = ["time_step_min", "time_step_max", "time_step_floor"];
+
 pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     // Two names of one function.
     keys.expect("hidden_act", &["\"silu\"", "\"swish\""])?;
@@ -62,12 +65,10 @@ pub(super) fn read(keys: &mut Keys) -> Result<Config> {
         residual_in_fp32: keys.get_or("residual_in_fp32", default.residual_in_fp32)?,
         tie_word_embeddings: tied[0].or(tied[1]).unwrap_or(default.tie_word_embeddings),
         init: Initialization {
-            time_step_min: keys.get_or("time_step_min", init.time_step_min)?,
-            time_step_max: keys.get_or("time_step_max", init.time_step_max)?,
-            time_step_floor: keys.get_or("time_step_floor", init.time_step_floor)?,
             time_step_scale: keys.get_or("time_step_scale", init.time_step_scale)?,
             time_step_init_scheme: TimeStepInit::read(keys, "time_step_init_scheme")?,
             initializer_range: keys.get_or("initializer_range", 0.1)?,
+            ..init.with_time_steps(keys, TIME_STEPS)?
         },
         ..default
     })

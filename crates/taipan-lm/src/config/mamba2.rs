@@ -24,7 +24,6 @@ pub(super) const FILES: Files = Files {
 /// Of files that have none.
 const CHUNK_SIZE: usize = 256;
 
-/// transformers norms all channels together, whatever `n_groups` is; `norm_groups` is a key of ours.
 fn read(keys: &mut Keys) -> Result<Config> {
     keys.expect("hidden_act", &["\"silu\"", "\"swish\""])?;
     let hidden_size = keys.get_or("hidden_size", 4096)?;
@@ -40,7 +39,7 @@ fn read(keys: &mut Keys) -> Result<Config> {
     );
     let (expand, intermediate_size) = Config::inner(hidden_size, inner);
     let epsilon = keys.get_or("layer_norm_epsilon", 1e-5)?;
-    let init = Initialization::default();
+    let n_groups = keys.get_or("n_groups", 8)?;
     Ok(Config {
         family: Family::Mamba2,
         vocab_size: keys.get_or("vocab_size", 32768)?,
@@ -48,8 +47,8 @@ fn read(keys: &mut Keys) -> Result<Config> {
         layers: Config::ssm_layers(keys.get_or("num_hidden_layers", 64)?)?,
         ssm: Ssm::Mamba2 {
             head_dim,
-            n_groups: keys.get_or("n_groups", 8)?,
-            norm: Some(Mamba2Norm::gate_first(keys.get_or("norm_groups", 1)?)),
+            n_groups,
+            norm: Some(Mamba2Norm::gate_first(norm_groups(keys, n_groups)?)),
             time_step_limit: limit(keys, "time_step_limit")?,
             chunk_size: keys.get_or("chunk_size", CHUNK_SIZE)?,
         },
@@ -64,11 +63,8 @@ fn read(keys: &mut Keys) -> Result<Config> {
         residual_in_fp32: keys.get_or("residual_in_fp32", true)?,
         tie_word_embeddings: keys.get_or("tie_word_embeddings", false)?,
         init: Initialization {
-            time_step_min: keys.get_or("time_step_min", init.time_step_min)?,
-            time_step_max: keys.get_or("time_step_max", init.time_step_max)?,
-            time_step_floor: keys.get_or("time_step_floor", init.time_step_floor)?,
             initializer_range: keys.get_or("initializer_range", 0.1)?,
-            ..init
+            ..Initialization::default().with_time_steps(keys, mamba::TIME_STEPS)?
         },
         ..Config::default()
     })
@@ -120,6 +116,24 @@ fn write(config: &Config) -> Value {
     keys
 }
 
+/// The first version of transformers that norms the channels of each group of heads by themselves.
+const NORMS_BY_GROUP: [u32; 2] = [5, 23];
+
+/// How many groups of channels are normed by themselves, in a file of transformers for so many
+/// groups of heads. With one group there is nothing to decide. Otherwise `norm_groups`, a key of
+/// ours, says it; and if it is absent, what counts is the version of transformers that wrote the
+/// file, since that is what the model was computed with: one norm of all channels up to 5.22, one for
+/// each group of heads from 5.23 on. A file without a version is one of ours, with one norm.
+///
+/// Mamba-Codestral-7B is the exception that needs the key: it was trained by the original code, with
+/// a norm for each of its 8 groups, and its file is of transformers 4.
+pub(super) fn norm_groups(keys: &mut Keys, n_groups: usize) -> Result<usize> {
+    let version = keys.get_or("transformers_version", String::new())?;
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let by_group = [numbers.next(), numbers.next()] >= NORMS_BY_GROUP.map(Some);
+    keys.get_or("norm_groups", if by_group { n_groups } else { 1 })
+}
+
 /// The limits of Δ, if there are any: every version reads a file without them.
 pub(super) fn write_limit(config: &Config, keys: &mut Value) {
     let Ssm::Mamba2 { time_step_limit: [least, most], .. } = config.ssm else { return };
@@ -162,7 +176,6 @@ pub(super) fn read_original(ssm: &mut Keys, config: Config) -> Result<Config> {
     ssm.raw("A_init_range");
     let n_groups = ssm.get_or("ngroups", 1)?;
     let config = original::read_conv(ssm, config)?;
-    let init = config.init;
     Ok(Config {
         family: Family::Mamba2,
         ssm: Ssm::Mamba2 {
@@ -173,12 +186,7 @@ pub(super) fn read_original(ssm: &mut Keys, config: Config) -> Result<Config> {
             chunk_size: ssm.get_or("chunk_size", CHUNK_SIZE)?,
         },
         state_size: ssm.get_or("d_state", 128)?,
-        init: Initialization {
-            time_step_min: ssm.get_or("dt_min", init.time_step_min)?,
-            time_step_max: ssm.get_or("dt_max", init.time_step_max)?,
-            time_step_floor: ssm.get_or("dt_init_floor", init.time_step_floor)?,
-            ..init
-        },
+        init: config.init.with_time_steps(ssm, original::TIME_STEPS)?,
         ..config
     })
 }

@@ -5,7 +5,7 @@ use taipan::nn::DecayActivation;
 
 use super::family::{Files, Names};
 use super::keys::{Keys, invalid};
-use super::{Config, Family, Initialization, Ssm, mamba, original};
+use super::{Config, Family, Ssm, mamba, original};
 use crate::Result;
 
 pub(super) const FILES: Files = Files {
@@ -103,7 +103,7 @@ pub(super) fn read_original(ssm: &mut Keys, config: Config) -> Result<Config> {
         let known = ACTIVATIONS.map(|(name, _)| name).join(" or ");
         return Err(invalid("ssm_cfg.A_activation", activation, &known).into());
     };
-    let (init, default) = (config.init, Mamba3Config::new(64));
+    let default = Mamba3Config::new(64);
     Ok(Config {
         family: Family::Mamba3,
         ssm: Ssm::Mamba3(Mamba3Config {
@@ -117,12 +117,7 @@ pub(super) fn read_original(ssm: &mut Keys, config: Config) -> Result<Config> {
             chunk_size: ssm.get_or("chunk_size", default.chunk_size)?,
         }),
         state_size: ssm.get_or("d_state", 128)?,
-        init: Initialization {
-            time_step_min: ssm.get_or("dt_min", init.time_step_min)?,
-            time_step_max: ssm.get_or("dt_max", init.time_step_max)?,
-            time_step_floor: ssm.get_or("dt_init_floor", init.time_step_floor)?,
-            ..init
-        },
+        init: config.init.with_time_steps(ssm, original::TIME_STEPS)?,
         ..config
     })
 }

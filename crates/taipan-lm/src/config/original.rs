@@ -10,6 +10,9 @@ use crate::{Error, InvalidValue, Result};
 /// That code's own, which no file changes.
 pub(super) const NORM_EPSILON: f64 = 1e-5;
 
+/// What `ssm_cfg` calls the limits of new step sizes.
+pub(super) const TIME_STEPS: [&str; 3] = ["dt_min", "dt_max", "dt_init_floor"];
+
 /// That of a `MambaConfig` of that code.
 pub(super) fn read(keys: &mut Keys) -> Result<Config> {
     keys.expect("rms_norm", &["true"])?;
@@ -79,12 +82,9 @@ fn read_mamba(ssm: &mut Keys, config: Config) -> Result<Config> {
         ssm: Ssm::mamba(ssm.rank("dt_rank", config.hidden_size)?),
         state_size: ssm.get_or("d_state", 16)?,
         init: Initialization {
-            time_step_min: ssm.get_or("dt_min", init.time_step_min)?,
-            time_step_max: ssm.get_or("dt_max", init.time_step_max)?,
-            time_step_floor: ssm.get_or("dt_init_floor", init.time_step_floor)?,
             time_step_scale: ssm.get_or("dt_scale", init.time_step_scale)?,
             time_step_init_scheme: TimeStepInit::read(ssm, "dt_init")?,
-            ..init
+            ..init.with_time_steps(ssm, TIME_STEPS)?
         },
         ..config
     })

@@ -355,6 +355,29 @@ fn mamba2_is_read_and_written_in_both_layouts() {
     assert_eq!(Config::from_json(&original.to_original_json().unwrap()).unwrap(), original);
     let saved = original.to_json(DType::F32, None);
     assert!(saved.contains("\"norm_groups\": 3"), "{saved}");
+    // Without our key, what the version of transformers does that wrote the file.
+    for (rest, expected) in [
+        ("", 1),
+        (r#", "transformers_version": "4.44.0.dev0""#, 1),
+        (r#", "transformers_version": "5.22.2""#, 1),
+        (r#", "transformers_version": "5.23.0""#, 4),
+        (r#", "transformers_version": "5.100.1""#, 4),
+        (r#", "transformers_version": "6.0""#, 4),
+        (r#", "transformers_version": "5.23.0", "norm_groups": 2"#, 2),
+    ] {
+        for json in [
+            format!(r#"{{"model_type": "mamba2", "n_groups": 4{rest}}}"#),
+            format!(
+                r#"{{"model_type": "granitemoehybrid", "num_local_experts": 0,
+                "mamba_n_groups": 4{rest}}}"#
+            ),
+        ] {
+            let Ssm::Mamba2 { norm: Some(norm), .. } = Config::from_json(&json).unwrap().ssm else {
+                panic!("{json}")
+            };
+            assert_eq!(norm.groups, expected, "{json}");
+        }
+    }
     assert_eq!(
         Config::from_json(&saved).unwrap(),
         Config { init: Config::from_json(&saved).unwrap().init, ..original }

@@ -1,7 +1,7 @@
 //! A layer: a norm and mixers, the paper's figure 3, and perhaps a norm and an MLP.
 
 use taipan::nn::{
-    BlockParameter, GatedMlp, GatedMlpOptions, Init, Linear, Module, RmsNorm, ScanObserver, Visitor,
+    BlockParameter, GatedMlp, GatedMlpOptions, Init, Linear, Module, Observer, RmsNorm, Visitor,
 };
 use taipan::{DType, Error, Tensor, recompute};
 
@@ -160,13 +160,13 @@ impl Layer {
         self.forward_observed(stream, seq_start, initial, &mut |_, y| Ok(y))
     }
 
-    /// [`forward`](Layer::forward), which calls `observe` after the scan.
+    /// [`forward`](Layer::forward), which calls `observe` in each of its mixers.
     pub(super) fn forward_observed(
         &self,
         stream: &Stream,
         seq_start: Option<&Tensor>,
         initial: Option<LayerState>,
-        observe: ScanObserver,
+        observe: Observer,
     ) -> taipan::Result<(Stream, LayerState)> {
         let dtype = stream.dtype;
         let (u, residual) = stream.normed(&self.norm)?;

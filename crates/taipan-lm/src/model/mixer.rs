@@ -3,7 +3,7 @@
 use taipan::nn::{
     AttentionBlock, AttentionOptions, BlockParameter, GatedNorm, Init, KvCache, Linear,
     Mamba2Block, Mamba2Options, Mamba3Block, Mamba3Options, Mamba3State, MambaBlock, MambaOptions,
-    MambaState, Module, ScanObserver, Visitor,
+    MambaState, Module, Observer, Visitor,
 };
 use taipan::{Error, Tensor};
 
@@ -84,14 +84,13 @@ impl Mixer {
         Ok(Mixer::Attention(AttentionBlock::build(&options, make)?))
     }
 
-    /// `[b, l, d]`, to the same shape, and the final state: see [`MambaBlock::forward_from`], whose
-    /// scan alone is observed.
+    /// `[b, l, d]`, to the same shape, and the final state: see [`MambaBlock::forward_from`].
     pub(super) fn forward(
         &self,
         u: &Tensor,
         seq_start: Option<&Tensor>,
         initial: Option<MixerState>,
-        observe: ScanObserver,
+        observe: Observer,
     ) -> taipan::Result<(Tensor, MixerState)> {
         match self {
             Mixer::Mamba(block) => {
@@ -101,17 +100,17 @@ impl Mixer {
             }
             Mixer::Mamba2(block) => {
                 let initial = initial.map(MixerState::mamba).transpose()?;
-                let (y, state) = block.forward_from(u, seq_start, initial.as_ref())?;
+                let (y, state) = block.forward_from(u, seq_start, initial.as_ref(), observe)?;
                 Ok((y, MixerState::Mamba(state)))
             }
             Mixer::Mamba3(block) => {
                 let initial = initial.map(MixerState::mamba3).transpose()?;
-                let (y, state) = block.forward_from(u, seq_start, initial.as_ref())?;
+                let (y, state) = block.forward_from(u, seq_start, initial.as_ref(), observe)?;
                 Ok((y, MixerState::Mamba3(state)))
             }
             Mixer::Attention(block) => {
                 let initial = initial.map(MixerState::attention).transpose()?;
-                let (y, cache) = block.forward_from(u, seq_start, initial)?;
+                let (y, cache) = block.forward_from(u, seq_start, initial, observe)?;
                 Ok((y, MixerState::Attention(cache)))
             }
         }

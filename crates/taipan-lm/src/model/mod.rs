@@ -33,7 +33,7 @@ mod parameter;
 mod state;
 
 use serde::{Deserialize, Serialize};
-use taipan::nn::{Embedding, Init, Linear, Matrix, Module, RmsNorm, ScanObserver, Visitor};
+use taipan::nn::{Embedding, Init, Linear, Matrix, Module, Observer, RmsNorm, Visitor};
 use taipan::{Activation, Arena, DType, Device, Int8, Tensor, linear, linear_cross_entropy};
 
 pub(crate) use self::adapt::TargetModule;
@@ -350,7 +350,7 @@ impl LanguageModel {
     }
 
     /// `−ln p` of the last of two or more tokens, given those before it: `[]`, tracked.
-    pub(crate) fn last_loss(&self, ids: &[u32], observe: ScanObserver) -> Result<Tensor> {
+    pub(crate) fn last_loss(&self, ids: &[u32], observe: Observer) -> Result<Tensor> {
         let (l, device) = (ids.len(), self.device());
         let mut stream = self.embed(&Tensor::new(ids, &[1, l], device)?)?;
         for layer in &self.layers {

@@ -26,7 +26,6 @@ import sys
 
 import peft
 import torch
-from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
     FalconH1Config,
@@ -40,6 +39,7 @@ from transformers.models.falcon_mamba.modeling_falcon_mamba import FalconMambaRM
 from transformers.models.granitemoehybrid import modeling_granitemoehybrid as granite
 from transformers.models.mamba.modeling_mamba import MambaRMSNorm
 from transformers.models.mamba2.modeling_mamba2 import Mamba2RMSNorm, MambaRMSNormGated
+from values import loss_of, write
 
 HERE = pathlib.Path(__file__).parent
 
@@ -72,6 +72,8 @@ def in_float64(model):
     def norm(self, x):
         return self.weight * x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
+    # All channels together, as up to transformers 5.22, which `norm_groups` of taipan stands for. Since 5.23
+    # transformers norms the channels of each group by themselves.
     def gated(self, x, gate):
         return norm(self, x * torch.nn.functional.silu(gate))
 
@@ -101,11 +103,8 @@ def in_float64(model):
     return model.double().train()
 
 
-def loss_of(model, ids):
-    """Mean of -ln p of every token behind the first, of rows of ids."""
-    logits = model(ids[:, :-1], use_cache=False).logits
-    assert logits.dtype == torch.float64
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()), logits
+def logits_of(model):
+    return lambda ids: model(ids, use_cache=False).logits
 
 
 def decays(name):
@@ -138,7 +137,7 @@ def curve(name, steps, config):
         lr = 3e-3 * min(1, (step + 1) / 10)
         for group in optimiser.param_groups:
             group["lr"] = lr
-        loss, _ = loss_of(model, ids)
+        loss, _ = loss_of(logits_of(model), ids)
         optimiser.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options["max_norm"])
@@ -147,18 +146,6 @@ def curve(name, steps, config):
         out["steps"].append(entry)
     (HERE / f"{name}.json").write_text(json.dumps(out) + "\n")
     print("loss", out["steps"][0]["loss"], "to", out["steps"][-1]["loss"])
-
-
-def greedy(model, prompt, count):
-    """Greedy decoding without a cache, and by how much the likeliest token is ahead of the next."""
-    ids, margin = prompt, float("inf")
-    with torch.no_grad():
-        for _ in range(count):
-            logits = model(ids, use_cache=False).logits[:, -1]
-            first, second = logits.topk(2).values[0]
-            margin = min(margin, ((first - second) / logits.abs().max()).item())
-            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
-    return ids[0, prompt.shape[1] :].tolist(), margin
 
 
 def values(name, seed, config_class=MambaConfig, **config):
@@ -177,32 +164,10 @@ def values(name, seed, config_class=MambaConfig, **config):
 
 def computed(directory, model, seed):
     """Write what a model in float64 computes, with the gradients of what is trained."""
-    generator = torch.Generator().manual_seed(seed)
-    rows, length = 3, 17
-    ids = torch.randint(0, model.config.vocab_size, (rows, length + 1), generator=generator)
-    loss, logits = loss_of(model, ids)
-    loss.backward()
     # PEFT's names have a prefix, and the name of the adapter.
     named = [(n.removeprefix("base_model.model.").replace(".default", ""), p) for n, p in model.named_parameters()]
-    trained = [(n, p.grad) for n, p in named if p.requires_grad]
-    # In f32: rounded once, which is far below what is compared.
-    save_file({n: g.to(torch.float32) for n, g in trained}, directory / "gradients.safetensors")
-    prompt = ids[:1, :7]
-    tokens, margin = greedy(model, prompt, 32)
-    assert margin > 1e-3, f"{directory}: a choice by {margin}, which rounding could change; take another seed"
-    out = {
-        "rows": rows,
-        "length": length,
-        "ids": ids.flatten().tolist(),
-        "loss": loss.item(),
-        "logits": logits.flatten().tolist(),
-        "norms": {n: g.norm().item() for n, g in trained},
-        "prompt": prompt[0].tolist(),
-        "greedy": tokens,
-    }
-    (directory / "values.json").write_text(json.dumps(out) + "\n")
+    write(directory, logits_of(model), named, model.config.vocab_size, seed)
     (directory / "generation_config.json").unlink(missing_ok=True)
-    print(directory.name, "loss", loss.item(), "smallest margin", margin)
 
 
 def lora(name, base, seed, **options):
@@ -292,6 +257,7 @@ curve(
         head_dim=8,
         state_size=16,
         n_groups=2,
+        norm_groups=1,
         chunk_size=8,
         tie_word_embeddings=True,
     ),
@@ -364,6 +330,7 @@ values(
     head_dim=5,
     state_size=7,
     n_groups=3,
+    norm_groups=1,
     conv_kernel=3,
     chunk_size=4,
     use_bias=True,
@@ -436,6 +403,7 @@ values(
     mamba_n_heads=4,
     mamba_d_head=10,
     mamba_n_groups=2,
+    norm_groups=1,
     mamba_d_state=7,
     mamba_d_conv=3,
     mamba_chunk_size=4,

@@ -1,6 +1,7 @@
 //! The block of attention with grouped heads.
 
-use super::{BlockParameter, Init, Initializer, KvCache, Linear, Precision};
+use super::block::{LinearSpec, Parameters, unobserved};
+use super::{BlockParameter, Init, Initializer, KvCache, Linear, Mixing, Observer};
 use crate::error::{Error, Result, ensure};
 use crate::ops::attention::{Attention, attention};
 use crate::ops::rope::rope;
@@ -26,8 +27,8 @@ const OP: &str = "attention block";
 ///
 /// // The last step from the keys and values of those before it.
 /// let last = no_grad(|| {
-///     let (_, cache) = block.forward_from(&x.slice(1, 0..9)?, None, None)?;
-///     block.forward_from(&x.slice(1, 9..10)?, None, Some(cache))
+///     let (_, cache) = block.forward_from(&x.slice(1, 0..9)?, None, None, &mut |_, o| Ok(o))?;
+///     block.forward_from(&x.slice(1, 9..10)?, None, Some(cache), &mut |_, o| Ok(o))
 /// })?;
 /// assert!(last.0.sub(&y.slice(1, 9..10)?)?.abs()?.max()?.item()? < 1e-6);
 /// # Ok::<(), taipan::Error>(())
@@ -104,14 +105,10 @@ impl AttentionBlock {
         options.check()?;
         let d = options.d_model;
         let [queries, keys] = [options.heads, options.key_heads].map(|h| h * options.head_dim);
-        let mut linear = |[weight, bias]: [&'static str; 2], [n, k]: [usize; 2], init| {
-            let mut part = |stored, shape: &[usize], init| {
-                let (shape, precision) = (shape.to_vec(), Precision::Model);
-                make(BlockParameter { stored, rows: None, shape, init, precision })
-            };
-            let weight = part(weight, &[n, k], init)?;
-            let bias = options.use_bias.then(|| part(bias, &[n], Init::Zeros)).transpose()?;
-            Ok::<_, E>(Linear::from_tensors(weight, bias)?)
+        let (mut parameters, use_bias) = (Parameters(make), options.use_bias);
+        let mut linear = |names, [n, k]: [usize; 2], init| {
+            let blocks = &[("", n)];
+            parameters.linear(LinearSpec { use_bias, init, ..LinearSpec::new(names, blocks, k) })
         };
         let init = Init::fan_in(d);
         Ok(AttentionBlock {
@@ -125,18 +122,20 @@ impl AttentionBlock {
 
     /// `x`, `[b, l, d]`, to the same shape, from the first step on.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.forward_from(x, None, None)?.0)
+        Ok(self.forward_from(x, None, None, &mut unobserved)?.0)
     }
 
     /// [`forward`](AttentionBlock::forward), and the keys and values of all steps so far.
     ///
     /// `seq_start`, `[b, l]`, of type u32, is not 0 where a sequence begins (see [`Attention`]);
-    /// `cache` has the steps before `x`: then there is no `seq_start`, and nothing is tracked.
+    /// `cache` has the steps before `x`: then there is no `seq_start`, and nothing is tracked;
+    /// `observe` is called with the weighted sums of values, `[b, l, hq, p]`.
     pub fn forward_from(
         &self,
         x: &Tensor,
         seq_start: Option<&Tensor>,
         cache: Option<KvCache>,
+        observe: Observer,
     ) -> Result<(Tensor, KvCache)> {
         let AttentionOptions { heads, key_heads, head_dim: p, rope_base, scale, .. } = self.options;
         let &[b, l, _] = x.shape() else {
@@ -160,7 +159,8 @@ impl AttentionBlock {
         };
         let [k, v] = cache.with_room();
         let inputs = Attention { scale, position: Some(position), ..Attention::new(&q, k, v) };
-        let o = attention(&Attention { seq_start, ..inputs })?;
+        let inputs = Attention { seq_start, ..inputs };
+        let o = observe(Mixing::Attention(&inputs), attention(&inputs)?)?;
         Ok((self.o_proj.forward(&o.reshape(&[b, l, heads * p])?)?, cache))
     }
 

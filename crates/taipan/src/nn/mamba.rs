@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{BlockParameter, Init, Initializer, Linear, Matrix, Precision, RowBlock};
+use super::block::{Parameters, unobserved};
+use super::{BlockParameter, Init, Initializer, Linear, Matrix, Mixing, Observer, RowBlock};
 use crate::Activation;
 use crate::error::{Error, Result};
 use crate::ops::conv1d::{CausalConv1d, causal_conv1d};
@@ -116,10 +117,6 @@ pub struct MambaState {
     pub ssm_state: Tensor,
 }
 
-/// Is called with the arguments of a block's scan and its output `[b, l, inner]`, and returns the
-/// output with which the block continues.
-pub type ScanObserver<'a> = &'a mut dyn FnMut(&Scan, Tensor) -> Result<Tensor>;
-
 impl MambaBlock {
     /// A block with random weights, as the paper's code draws them.
     pub fn new(options: &MambaOptions, init: &mut Initializer) -> Result<MambaBlock> {
@@ -131,31 +128,27 @@ impl MambaBlock {
         options: &MambaOptions,
         make: &mut dyn FnMut(BlockParameter) -> Result<Tensor, E>,
     ) -> Result<MambaBlock, E> {
-        use Precision::{Model, Wide};
         let &MambaOptions { d_model: d, d_inner: inner, d_state: n, d_conv: k, .. } = options;
-        let r = options.dt_rank;
+        let (r, mut parameters) = (options.dt_rank, Parameters(make));
         let mut halves = |stored, rest: &[usize], init| -> Result<[Tensor; 2], E> {
             let mut half = |rows: Range<usize>| {
                 let shape = [&[rows.len()], rest].concat();
-                make(BlockParameter { stored, rows: Some(rows), shape, init, precision: Model })
+                parameters.rows(stored, Some(rows), &shape, init)
             };
             Ok([half(0..inner)?, half(inner..2 * inner)?])
         };
         let [in_x, in_z] = halves("in_proj.weight", &[d], Init::fan_in(d))?;
         let biases = options.use_bias.then(|| halves("in_proj.bias", &[], Init::Zeros));
         let [bias_x, bias_z] = biases.transpose()?.map_or([None, None], |both| both.map(Some));
-        let mut whole = |stored, shape: &[usize], init, precision| {
-            make(BlockParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
-        };
-        let mut bias = |stored, len, init| whole(stored, &[len], init, Model);
-        let conv_bias = options.use_conv_bias.then(|| bias("conv1d.bias", inner, Init::fan_in(k)));
-        let conv_bias = conv_bias.transpose()?;
-        let out_bias =
-            options.use_bias.then(|| bias("out_proj.bias", d, Init::Zeros)).transpose()?;
-        let conv = whole("conv1d.weight", &[inner, k], Init::fan_in(k), Model)?;
-        let x_proj = whole("x_proj.weight", &[r + 2 * n, inner], Init::fan_in(inner), Model)?;
-        let dt_proj = whole("dt_proj.weight", &[inner, r], options.dt_init, Model)?;
-        let dt_bias = whole("dt_proj.bias", &[inner], options.step_init, Wide)?;
+        let bias = options.use_conv_bias.then_some(inner);
+        let conv_bias = parameters.vector("conv1d.bias", bias, Init::fan_in(k))?;
+        let bias = options.use_bias.then_some(d);
+        let out_bias = parameters.vector("out_proj.bias", bias, Init::Zeros)?;
+        let conv = parameters.tensor("conv1d.weight", &[inner, k], Init::fan_in(k))?;
+        let x_proj = [r + 2 * n, inner];
+        let x_proj = parameters.tensor("x_proj.weight", &x_proj, Init::fan_in(inner))?;
+        let dt_proj = parameters.tensor("dt_proj.weight", &[inner, r], options.dt_init)?;
+        let dt_bias = parameters.wide("dt_proj.bias", &[inner], options.step_init)?;
         let block = |label, weight, bias| RowBlock { label, weight: Matrix::Float(weight), bias };
         Ok(MambaBlock {
             in_proj: Linear::from_blocks(vec![block("x", in_x, bias_x), block("z", in_z, bias_z)])?,
@@ -163,10 +156,10 @@ impl MambaBlock {
             conv_bias,
             x_proj: Linear::from_tensors(x_proj, None)?,
             dt_proj: Linear::from_tensors(dt_proj, Some(dt_bias))?,
-            a_log: whole("A_log", &[inner, n], Init::LogArange, Wide)?,
-            d: whole("D", &[inner], Init::Ones, Wide)?,
+            a_log: parameters.wide("A_log", &[inner, n], Init::LogArange)?,
+            d: parameters.wide("D", &[inner], Init::Ones)?,
             out_proj: Linear::from_tensors(
-                whole("out_proj.weight", &[d, inner], options.out_init, Model)?,
+                parameters.tensor("out_proj.weight", &[d, inner], options.out_init)?,
                 out_bias,
             )?,
             sizes: [r, n, n],
@@ -176,7 +169,7 @@ impl MambaBlock {
 
     /// `x`, `[b, l, d]`, to the same shape, from zero states.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.forward_from(x, None, None, &mut |_, y| Ok(y))?.0)
+        Ok(self.forward_from(x, None, None, &mut unobserved)?.0)
     }
 
     /// [`forward`](MambaBlock::forward), and the final state.
@@ -189,7 +182,7 @@ impl MambaBlock {
         x: &Tensor,
         seq_start: Option<&Tensor>,
         initial: Option<&MambaState>,
-        observe: ScanObserver,
+        observe: Observer,
     ) -> Result<(Tensor, MambaState)> {
         let [u, z] = self.in_proj.forward_blocks(x)?.try_into().expect("two blocks of rows");
         let (u, conv_state) = causal_conv1d(&CausalConv1d {
@@ -216,7 +209,7 @@ impl MambaBlock {
             ..Scan::new(&u, &delta, &self.a_log, b, c)
         };
         let (y, ssm_state) = selective_scan(&scan)?;
-        let y = self.out_proj.forward(&observe(&scan, y)?)?;
+        let y = self.out_proj.forward(&observe(Mixing::Scan(&scan), y)?)?;
         Ok((y, MambaState { conv_state, ssm_state }))
     }
 

@@ -1,10 +1,7 @@
 //! The block of Mamba-2 (Dao & Gu 2024, arXiv 2405.21060).
 
-use std::ops::Range;
-
-use super::{
-    BlockParameter, Init, Initializer, Linear, MambaState, Matrix, Precision, RmsNorm, RowBlock,
-};
+use super::block::{LinearSpec, Parameters, unobserved};
+use super::{BlockParameter, Init, Initializer, Linear, MambaState, Mixing, Observer, RmsNorm};
 use crate::error::{Error, Result, ensure};
 use crate::ops::conv1d::{CausalConv1d, causal_conv1d};
 use crate::ops::gated::gated;
@@ -173,49 +170,31 @@ impl Mamba2Block {
         options: &Mamba2Options,
         make: &mut dyn FnMut(BlockParameter) -> Result<Tensor, E>,
     ) -> Result<Mamba2Block, E> {
-        use Precision::{Model, Wide};
         options.check()?;
+        let mut parameters = Parameters(make);
         let &Mamba2Options { d_model: d, d_inner: inner, d_conv: k, .. } = options;
         let (h, xbc) = (options.heads(), inner + 2 * options.groups * options.d_state);
-        let mut blocks = Vec::new();
-        let mut first = 0;
-        for (label, rows) in [("z", inner), ("xbc", xbc), ("dt", h)] {
-            let mut part = |stored, rest: &[usize], init| {
-                let (rows, shape) = (Range { start: first, end: first + rows }, [&[rows], rest]);
-                let rows = Some(rows);
-                let shape = shape.concat();
-                make(BlockParameter { stored, rows, shape, init, precision: Model })
-            };
-            let weight = Matrix::Float(part("in_proj.weight", &[d], Init::fan_in(d))?);
-            let bias = options.use_bias.then(|| part("in_proj.bias", &[], Init::Zeros));
-            blocks.push(RowBlock { label, weight, bias: bias.transpose()? });
-            first += rows;
-        }
-        let mut whole = |stored, shape: &[usize], init, precision| {
-            make(BlockParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
-        };
-        let conv = whole("conv1d.weight", &[xbc, k], Init::fan_in(k), Model)?;
-        let mut bias = |used: bool, stored, len, init| {
-            used.then(|| whole(stored, &[len], init, Model)).transpose()
-        };
-        let conv_bias = bias(options.use_conv_bias, "conv1d.bias", xbc, Init::fan_in(k))?;
-        let out_bias = bias(options.use_out_bias, "out_proj.bias", d, Init::Zeros)?;
-        let norm = match options.norm {
-            Some(GatedNorm { eps, .. }) => {
-                let weight = whole("norm.weight", &[inner], Init::Ones, Model)?;
-                Some(RmsNorm { weight, eps })
-            }
-            None => None,
-        };
-        let out_proj = whole("out_proj.weight", &[d, inner], options.out_init, Model)?;
+        let blocks = [("z", inner), ("xbc", xbc), ("dt", h)];
+        let names = ["in_proj.weight", "in_proj.bias"];
+        let in_proj = LinearSpec::new(names, &blocks, d);
+        let in_proj = parameters.linear(LinearSpec { use_bias: options.use_bias, ..in_proj })?;
+        let conv = parameters.tensor("conv1d.weight", &[xbc, k], Init::fan_in(k))?;
+        let bias = options.use_conv_bias.then_some(xbc);
+        let conv_bias = parameters.vector("conv1d.bias", bias, Init::fan_in(k))?;
+        let bias = options.use_out_bias.then_some(d);
+        let out_bias = parameters.vector("out_proj.bias", bias, Init::Zeros)?;
+        let norm = options.norm.map(|norm| parameters.norm("norm.weight", inner, norm.eps));
+        let norm = norm.transpose()?;
+        let out_proj = parameters.tensor("out_proj.weight", &[d, inner], options.out_init)?;
+        let a_log = Init::LogOfUniform { min: 1.0, max: 16.0 };
         Ok(Mamba2Block {
-            in_proj: Linear::from_blocks(blocks)?,
+            in_proj,
             conv_scale: options.conv_scale(&conv)?,
             conv,
             conv_bias,
-            dt_bias: whole("dt_bias", &[h], options.step_init, Wide)?,
-            a_log: whole("A_log", &[h], Init::LogOfUniform { min: 1.0, max: 16.0 }, Wide)?,
-            d: whole("D", &[h], Init::Ones, Wide)?,
+            dt_bias: parameters.wide("dt_bias", &[h], options.step_init)?,
+            a_log: parameters.wide("A_log", &[h], a_log)?,
+            d: parameters.wide("D", &[h], Init::Ones)?,
             norm,
             out_proj: Linear::from_tensors(out_proj, out_bias)?,
             options: *options,
@@ -224,19 +203,21 @@ impl Mamba2Block {
 
     /// `x`, `[b, l, d]`, to the same shape, from zero states.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.forward_from(x, None, None)?.0)
+        Ok(self.forward_from(x, None, None, &mut unobserved)?.0)
     }
 
     /// [`forward`](Mamba2Block::forward), and the final state, whose `conv_state` is
     /// `[b, k−1, inner + 2·g·n]` and whose `ssm_state` is `[b, h, p, n]`.
     ///
     /// `seq_start`, `[b, l]`, of type u32, is not 0 where a sequence begins (see [`Ssd`]);
-    /// `initial` is the state before the first step, zeros if there is none.
+    /// `initial` is the state before the first step, zeros if there is none; `observe` is called
+    /// after the scan.
     pub fn forward_from(
         &self,
         x: &Tensor,
         seq_start: Option<&Tensor>,
         initial: Option<&MambaState>,
+        observe: Observer,
     ) -> Result<(Tensor, MambaState)> {
         let Mamba2Options { d_inner: inner, head_dim: p, groups: g, d_state: n, .. } = self.options;
         let [z, xbc, dt] = self.in_proj.forward_blocks(x)?.try_into().expect("three blocks");
@@ -260,13 +241,15 @@ impl Mamba2Block {
         let [u, k, q] = [shaped(&parts[0], u)?, shaped(&parts[1], k)?, shaped(&parts[2], q)?];
         let delta = self.delta(&dt)?; // [b, l, h]
         let decay = delta.mul(&self.a_log.exp()?.scale(-1.0)?)?;
-        let (y, ssm_state) = ssd(&Ssd {
+        let inputs = Ssd {
             scale: Some(&delta),
             d: Some(&self.d),
             initial_state: initial.map(|initial| &initial.ssm_state),
             seq_start,
             ..Ssd::new(&u, &decay, &k, &q)
-        })?;
+        };
+        let (y, ssm_state) = ssd(&inputs)?;
+        let y = observe(Mixing::Ssd(&inputs, &delta), y)?;
         let y = self.gated(&y.reshape(z.shape())?, &z)?;
         Ok((self.out_proj.forward(&y)?, MambaState { conv_state, ssm_state }))
     }

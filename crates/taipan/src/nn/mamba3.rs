@@ -1,7 +1,8 @@
 //! The block of Mamba-3, with one input and output per channel (SISO) or several (MIMO).
 
+use super::block::{LinearSpec, Parameters, unobserved};
 use super::mamba3_options::{DecayActivation, Mamba3Options, OP};
-use super::{BlockParameter, Init, Initializer, Linear, Matrix, Precision, RmsNorm, RowBlock};
+use super::{BlockParameter, Init, Initializer, Linear, Mixing, Observer, RmsNorm};
 use crate::Activation;
 use crate::error::{Error, Result, ensure};
 use crate::ops::concat::concat;
@@ -89,6 +90,7 @@ struct Dynamics<'a> {
     x: &'a Tensor, // [b, l, r, h, p]
     k: &'a Tensor, // [b, l, r, h, n]
     q: &'a Tensor,
+    delta: &'a Tensor,
     decay: &'a Tensor,
     /// How the input of a step enters.
     gamma: &'a Tensor,
@@ -108,49 +110,35 @@ impl Mamba3Block {
         options: &Mamba3Options,
         make: &mut dyn FnMut(BlockParameter) -> Result<Tensor, E>,
     ) -> Result<Mamba3Block, E> {
-        use Precision::{Model, Wide};
         options.check()?;
+        let mut parameters = Parameters(make);
         let &Mamba3Options { d_model: d, d_inner: inner, head_dim: p, d_state: n, .. } = options;
         let (h, r, rows) = (options.heads(), options.ranks.unwrap_or(1), options.in_rows());
-        let mut blocks = Vec::new();
-        let mut first = 0;
-        for (label, rows) in ["z", "x", "B", "C", "dynamics"].into_iter().zip(rows) {
-            let weight = make(BlockParameter {
-                stored: "in_proj.weight",
-                rows: Some(first..first + rows),
-                shape: vec![rows, d],
-                init: Init::fan_in(d),
-                precision: Model,
-            })?;
-            blocks.push(RowBlock { label, weight: Matrix::Float(weight), bias: None });
-            first += rows;
-        }
-        let mut whole = |stored, shape: &[usize], init, precision| {
-            make(BlockParameter { stored, rows: None, shape: shape.to_vec(), init, precision })
-        };
+        let blocks: Vec<_> = ["z", "x", "B", "C", "dynamics"].into_iter().zip(rows).collect();
+        let names = ["in_proj.weight", "in_proj.bias"];
+        let in_proj = parameters.linear(LinearSpec::new(names, &blocks, d))?;
         let mut mimo = |stored, init| {
-            options.ranks.map(|_| whole(stored, &[h, r, p], init, Model)).transpose()
+            options.ranks.map(|_| parameters.tensor(stored, &[h, r, p], init)).transpose()
         };
         let part = Init::Constant(1.0 / r as f64);
         let (mimo_x, mimo_z) = (mimo("mimo_x", part)?, mimo("mimo_z", Init::Ones)?);
         let mimo_o = mimo("mimo_o", part)?;
-        let mut norm = |stored, len| -> Result<RmsNorm, E> {
-            Ok(RmsNorm { weight: whole(stored, &[len], Init::Ones, Model)?, eps: EPS })
-        };
-        let (b_norm, c_norm) = (norm("B_norm.weight", n)?, norm("C_norm.weight", n)?);
-        let norm = options.use_out_norm.then(|| norm("norm.weight", inner)).transpose()?;
-        let out_proj = whole("out_proj.weight", &[d, inner], options.out_init, Model)?;
+        let b_norm = parameters.norm("B_norm.weight", n, EPS)?;
+        let c_norm = parameters.norm("C_norm.weight", n, EPS)?;
+        let norm = options.use_out_norm.then(|| parameters.norm("norm.weight", inner, EPS));
+        let norm = norm.transpose()?;
+        let out_proj = parameters.tensor("out_proj.weight", &[d, inner], options.out_init)?;
         Ok(Mamba3Block {
-            in_proj: Linear::from_blocks(blocks)?,
-            dt_bias: whole("dt_bias", &[h], options.step_init, Wide)?,
-            b_bias: whole("B_bias", &[h, r, n], Init::Ones, Wide)?,
-            c_bias: whole("C_bias", &[h, r, n], Init::Ones, Wide)?,
+            in_proj,
+            dt_bias: parameters.wide("dt_bias", &[h], options.step_init)?,
+            b_bias: parameters.wide("B_bias", &[h, r, n], Init::Ones)?,
+            c_bias: parameters.wide("C_bias", &[h, r, n], Init::Ones)?,
             b_norm,
             c_norm,
             mimo_x,
             mimo_z,
             mimo_o,
-            d: whole("D", &[h], Init::Ones, Wide)?,
+            d: parameters.wide("D", &[h], Init::Ones)?,
             norm,
             out_proj: Linear::from_tensors(out_proj, None)?,
             options: *options,
@@ -159,18 +147,20 @@ impl Mamba3Block {
 
     /// `x`, `[b, l, d]`, to the same shape, from zero states.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(self.forward_from(x, None, None)?.0)
+        Ok(self.forward_from(x, None, None, &mut unobserved)?.0)
     }
 
     /// [`forward`](Mamba3Block::forward), and the final state.
     ///
     /// `seq_start`, `[b, l]`, of type u32, is not 0 where a sequence begins: nothing from before
-    /// enters there, and angles are 0. `initial` is the state before the first step.
+    /// enters there, and angles are 0. `initial` is the state before the first step. `observe` is
+    /// called after the scan; a single step from a state is none.
     pub fn forward_from(
         &self,
         x: &Tensor,
         seq_start: Option<&Tensor>,
         initial: Option<&Mamba3State>,
+        observe: Observer,
     ) -> Result<(Tensor, Mamba3State)> {
         let Mamba3Options { head_dim: p, d_state: n, angles: s, ranks, .. } = self.options;
         let (h, r) = (self.options.heads(), ranks.unwrap_or(1));
@@ -208,6 +198,7 @@ impl Mamba3Block {
         let last = last.transpose()?;
         let state = initial.map(|initial| &initial.ssm_state);
         let dynamics = Dynamics {
+            delta: &delta,
             x: &x_r,
             k: &k,
             q: &q,
@@ -218,7 +209,7 @@ impl Mamba3Block {
         };
         let (y, ssm_state) = match (l, state.zip(last.as_ref())) {
             (1, Some((state, last))) => self.step(&dynamics, state, last)?,
-            (_, before) => self.scan(&dynamics, before)?,
+            (_, before) => self.scan(&dynamics, before, observe)?,
         };
 
         let y = match &self.norm {
@@ -273,22 +264,26 @@ impl Mamba3Block {
         &self,
         dynamics: &Dynamics,
         before: Option<(&Tensor, &(Tensor, Tensor))>,
+        observe: Observer,
     ) -> Result<(Tensor, Tensor)> {
-        let &Dynamics { x, k, q, decay, gamma, beta, seq_start } = dynamics;
+        let &Dynamics { x, k, q, delta, decay, gamma, beta, seq_start } = dynamics;
         let l = beta.shape()[1];
         let scale = gamma.add(&beta.slice(1, 1..l)?.pad(1, [0, 1], 0.0)?)?;
         let initial_state = before.map(|(state, last)| {
             let input = outer_product(last, &beta.slice(1, 0..1)?)?;
             state.add(&input)
         });
-        ssd(&Ssd {
+        let initial_state = initial_state.transpose()?;
+        let inputs = Ssd {
             scale: Some(&scale),
             own_scale: Some(gamma),
             d: Some(&self.d),
-            initial_state: initial_state.transpose()?.as_ref(),
+            initial_state: initial_state.as_ref(),
             seq_start,
             ..Ssd::new(x, decay, k, q)
-        })
+        };
+        let (y, state) = ssd(&inputs)?;
+        Ok((observe(Mixing::Ssd(&inputs, delta), y)?, state))
     }
 
     /// One step: the input of the step before is further ranks of this one, so that the state is
@@ -299,7 +294,7 @@ impl Mamba3Block {
         state: &Tensor,
         (last_x, last_k): &(Tensor, Tensor),
     ) -> Result<(Tensor, Tensor)> {
-        let &Dynamics { x, k, q, decay, gamma, beta, seq_start } = dynamics;
+        let &Dynamics { x, k, q, decay, gamma, beta, seq_start, .. } = dynamics;
         let wide = |tensor: &Tensor| tensor.cast(self.d.dtype());
         let (rows, r) = (|factor: &Tensor| factor.unsqueeze(2)?.unsqueeze(4), x.shape()[2]);
         let (own, now) = (wide(x)?, wide(q)?);

@@ -1,10 +1,7 @@
 //! The block of a gated MLP, SwiGLU (Shazeer 2020, arXiv 2002.05202).
 
-use std::ops::Range;
-
-use super::{
-    BlockParameter, Init, Initializer, Linear, Matrix, Module, Precision, RowBlock, Visitor,
-};
+use super::block::{LinearSpec, Parameters};
+use super::{BlockParameter, Init, Initializer, Linear, Module, Visitor};
 use crate::Activation;
 use crate::error::{Error, Result};
 use crate::ops::gated::gated;
@@ -101,21 +98,12 @@ impl GatedMlp {
         make: &mut dyn FnMut(BlockParameter) -> Result<Tensor, E>,
     ) -> Result<GatedMlp, E> {
         let &GatedMlpOptions { d_model: d, d_hidden: hidden, .. } = options;
+        let (mut parameters, use_bias) = (Parameters(make), options.use_bias);
         let mut linear = |names: Names, labels: &[&'static str], [n, k]: [usize; 2], init| {
-            let mut block = |i: usize, label| {
-                let mut part = |stored, shape: &[usize], init| {
-                    let rows = Range { start: i * n, end: (i + 1) * n };
-                    let rows = (labels.len() > 1).then_some(rows);
-                    let (shape, precision) = (shape.to_vec(), Precision::Model);
-                    make(BlockParameter { stored, rows, shape, init, precision })
-                };
-                let weight = Matrix::Float(part(names.weight, &[n, k], init)?);
-                let bias = options.use_bias.then(|| part(names.bias, &[n], Init::Zeros));
-                Ok::<_, E>(RowBlock { label, weight, bias: bias.transpose()? })
-            };
-            let blocks = labels.iter().enumerate().map(|(i, label)| block(i, *label));
-            let blocks = blocks.collect::<Result<_, E>>()?;
-            Ok::<_, E>((names.module, Linear::from_blocks(blocks)?))
+            let blocks: Vec<_> = labels.iter().map(|label| (*label, n)).collect();
+            let spec = LinearSpec::new([names.weight, names.bias], &blocks, k);
+            let linear = parameters.linear(LinearSpec { use_bias, init, ..spec })?;
+            Ok::<_, E>((names.module, linear))
         };
         let (size, init) = ([hidden, d], Init::fan_in(d));
         let (inputs, down) = match options.layout {

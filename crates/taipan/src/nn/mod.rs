@@ -46,12 +46,12 @@ mod norm;
 
 pub use self::adapter::Adapter;
 pub use self::attention::{AttentionBlock, AttentionOptions};
-pub use self::block::{BlockParameter, Precision};
+pub use self::block::{BlockParameter, Mixing, Observer, Precision};
 pub use self::dropout::Dropout;
 pub use self::init::{Init, Initializer};
 pub use self::kv_cache::KvCache;
 pub use self::linear::{Embedding, Linear, Matrix, RowBlock};
-pub use self::mamba::{MambaBlock, MambaOptions, MambaState, ScanObserver};
+pub use self::mamba::{MambaBlock, MambaOptions, MambaState};
 pub use self::mamba2::{GatedNorm, Mamba2Block, Mamba2Options};
 pub use self::mamba3::{Mamba3Block, Mamba3State};
 pub use self::mamba3_options::{DecayActivation, Mamba3Options};

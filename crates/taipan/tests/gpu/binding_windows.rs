@@ -4,8 +4,8 @@ use half::f16;
 use taipan::check::{Random, array, input, tensor};
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{
-    Activation, DType, Device, Result, Tensor, Weight, concat, embedding, gpu::Gpu, linear,
-    linear_cross_entropy,
+    Activation, DType, Device, Result, Ssd, Tensor, Weight, concat, embedding, gpu::Gpu, linear,
+    linear_cross_entropy, ssd,
 };
 
 use crate::{limited, read};
@@ -144,6 +144,67 @@ fn losses() -> Result<()> {
     let message = format!(
         "linear_cross_entropy: a tensor of {} bytes exceeds max_storage_buffer_binding_size of {}, which is {BINDING}",
         k * v * 4,
+        gpu.name()
+    );
+    assert_eq!(error.unwrap_err().to_string(), message);
+    Ok(())
+}
+
+/// States above one binding: several sequences, and one long one, of which each half is still too
+/// large; with everything that is cut along. A single chunk cannot be cut.
+#[test]
+fn states_of_ssd() -> Result<()> {
+    let Some(gpu) = small() else { return Ok(()) };
+    let (h, p, g, n) = (16, 32, 2, 256);
+    for (b, l) in [(3, 400), (1, 1100)] {
+        assert!(b * l / 64 * h * p * n * 4 > 2 * BINDING);
+        let mut random = Random::named("ssd");
+        let mut draw = |shape: &[usize]| random.draw(&input(shape));
+        let values = [
+            draw(&[b, l, h, p]),
+            draw(&[b, l, h]),
+            draw(&[b, l, g, n]),
+            draw(&[b, l, g, n]),
+            draw(&[b, l, h]),
+            draw(&[b, l, h]),
+            draw(&[h]),
+            draw(&[b, h, p, n]),
+        ];
+        let upstreams = [draw(&[b, l, h, p]), draw(&[b, h, p, n])];
+        let starts: Vec<u32> = (0..b * l).map(|i| u32::from(i % 211 == 70)).collect();
+        let outcome = |device: &Device| -> Result<Vec<Vec<f64>>> {
+            let [x, a, k, q, scale, own, d, state] =
+                values.each_ref().map(|x| tensor(x, DType::F32, device).tracked());
+            let decay = a.abs()?.neg()?;
+            let seq_start = Tensor::new(&starts, &[b, l], device)?;
+            let (y, last) = ssd(&Ssd {
+                scale: Some(&scale),
+                own_scale: Some(&own),
+                d: Some(&d),
+                initial_state: Some(&state),
+                seq_start: Some(&seq_start),
+                ..Ssd::new(&x, &decay, &k, &q)
+            })?;
+            let [dy, dlast] = upstreams.each_ref().map(|x| tensor(x, DType::F32, device));
+            let loss = y.mul(&dy)?.sum()?.add(&last.mul(&dlast)?.sum()?)?;
+            let grads = loss.backward()?;
+            let inputs = [&x, &a, &k, &q, &scale, &own, &d, &state];
+            let grads = inputs.map(|input| grads.of(input).map(|grad| array(grad).data));
+            [Ok(array(&y).data), Ok(array(&last).data)].into_iter().chain(grads).collect()
+        };
+        let (got, want) = (outcome(&Device::Gpu(gpu.clone()))?, outcome(&Device::Cpu)?);
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let size = want.iter().map(|x| x.abs()).fold(0.0, f64::max);
+            let off = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(got.len() == want.len() && off < 2e-5 * size, "{i}: off by {off} of {size}");
+        }
+    }
+    let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Gpu(gpu.clone()));
+    let (k, q) = (zeros(&[1, 5, 1, 1 << 16])?, zeros(&[1, 5, 1, 1 << 16])?);
+    let error = ssd(&Ssd::new(&zeros(&[1, 5, 1, 32])?, &zeros(&[1, 5, 1])?, &k, &q));
+    let message = format!(
+        "ssd: a tensor of {} bytes exceeds max_storage_buffer_binding_size of {}, which is {BINDING}",
+        32 * (1 << 16) * 4,
         gpu.name()
     );
     assert_eq!(error.unwrap_err().to_string(), message);

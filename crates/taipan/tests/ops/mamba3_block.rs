@@ -105,7 +105,8 @@ fn call(form: &Block, names: &[&'static str], t: &[Tensor]) -> Result<Tensor> {
         k: get("k").clone(),
         x: get("x").clone(),
     });
-    let (y, state) = block.forward_from(u, seq_start.as_ref(), initial.as_ref())?;
+    let (y, state) =
+        block.forward_from(u, seq_start.as_ref(), initial.as_ref(), &mut |_, y| Ok(y))?;
     let angles = state.turns.scale(TAU)?;
     let all = [y, angles.cos()?, angles.sin()?, state.ssm_state, state.k, state.x];
     let all = all.map(|x| x.reshape(&[x.len()])).into_iter().collect::<Result<Vec<_>>>()?;
@@ -208,12 +209,13 @@ fn streaming_gives_the_whole() -> Result<()> {
             let mut start = vec![0u32; 2 * l];
             (start[0], start[75], start[l + 9], start[l + 76]) = (1, 1, 1, 1);
             let start = Tensor::new(&start, &[2, l], &device)?;
-            let (whole, last) = block.forward_from(&x, Some(&start), None)?;
+            let (whole, last) = block.forward_from(&x, Some(&start), None, &mut |_, y| Ok(y))?;
             let mut state: Option<Mamba3State> = None;
             let mut parts = Vec::new();
             for range in [0..1, 1..10, 10..11, 11..75, 75..76, 76..77, 77..80] {
                 let (x, start) = (x.slice(1, range.clone())?, start.slice(1, range)?);
-                let (y, next) = block.forward_from(&x, Some(&start), state.as_ref())?;
+                let (y, next) =
+                    block.forward_from(&x, Some(&start), state.as_ref(), &mut |_, y| Ok(y))?;
                 parts.push(y);
                 state = Some(next);
             }

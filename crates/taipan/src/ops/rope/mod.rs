@@ -10,6 +10,7 @@ use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{ELEMENTS, Grid, MATH, Program, kernel_sizes, params};
 use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::ops::rotate::Angles;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -132,7 +133,7 @@ impl Kernel for Rope {
                 let mut angles = Angles::new(d / 2);
                 for (i, y) in y.chunks_mut(row).enumerate() {
                     let at = start + i * row;
-                    angles.set(&turns, (self.position + at / row % l) as u64);
+                    set_angles(&mut angles, &turns, (self.position + at / row % l) as u64);
                     let x = widened(&x[at..at + row], &mut wide);
                     fill_wide(y, &mut out, |y| turn(x, &angles, y));
                 }
@@ -152,25 +153,13 @@ impl Kernel for Rope {
 }
 
 /// The angles of the pairs at a position.
-struct Angles<A> {
-    cos: Vec<A>,
-    sin: Vec<A>,
-}
-
-impl<A: Real> Angles<A> {
-    fn new(pairs: usize) -> Angles<A> {
-        let [cos, sin] = [(); 2].map(|()| vec![A::ZERO; pairs]);
-        Angles { cos, sin }
+fn set_angles<A: Real>(angles: &mut Angles<A>, turns: &[u64], position: u64) {
+    for (angle, turn) in angles.sin.iter_mut().zip(turns) {
+        // Whole turns overflow; what is left is between −½ and ½.
+        let turn = position.wrapping_mul(*turn) as i64;
+        *angle = A::of(turn as f64 * (TAU / 2f64.powi(64)));
     }
-
-    fn set(&mut self, turns: &[u64], position: u64) {
-        for (angle, turn) in self.sin.iter_mut().zip(turns) {
-            // Whole turns overflow; what is left is between −½ and ½.
-            let turn = position.wrapping_mul(*turn) as i64;
-            *angle = A::of(turn as f64 * (TAU / 2f64.powi(64)));
-        }
-        cos_sin(&mut self.sin, &mut self.cos);
-    }
+    cos_sin(&mut angles.sin, &mut angles.cos);
 }
 
 vectorized! {

@@ -229,14 +229,14 @@ enum Direction {
     Back,
 }
 
-/// The angles of a head.
-struct Angles<A> {
-    cos: Vec<A>,
-    sin: Vec<A>,
+/// The angles of the pairs of a head.
+pub(super) struct Angles<A> {
+    pub(super) cos: Vec<A>,
+    pub(super) sin: Vec<A>,
 }
 
 impl<A: Real> Angles<A> {
-    fn new(pairs: usize) -> Angles<A> {
+    pub(super) fn new(pairs: usize) -> Angles<A> {
         let [cos, sin] = [(); 2].map(|()| vec![A::ZERO; pairs]);
         Angles { cos, sin }
     }

@@ -8,14 +8,17 @@ mod cpu;
 mod gpu;
 mod step;
 
+use std::ops::Range;
+
 #[cfg(test)]
 pub(super) use self::gpu::programs;
-use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Result, ensure};
 use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::ops::concat::concat;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
+use crate::{DType, Device};
 
 const OP: &str = "ssd";
 
@@ -96,7 +99,8 @@ impl<'a> Ssd<'a> {
 /// each chunk of 64 rows are saved for backward.
 ///
 /// A long sequence can be scanned in several calls, each from the final state of the call before.
-/// With `seq_start`, each packed sequence is scanned as if it were alone.
+/// With `seq_start`, each packed sequence is scanned as if it were alone. On a GPU, a scan whose
+/// states are too large for one binding is split in this way, by sequences and then by steps.
 ///
 /// ```
 /// use taipan::{DType, Device, Ssd, Tensor, ssd};
@@ -119,9 +123,64 @@ pub fn ssd(scan: &Ssd) -> Result<(Tensor, Tensor)> {
     let given = optional.map(|tensor| tensor.is_some());
     let inputs: Vec<&Tensor> =
         [x, a, k, q].into_iter().chain(optional.into_iter().flatten()).collect();
-    let mut results = apply(ChunkedScan { given }, &inputs)?;
+    let op = ChunkedScan { given };
+    if let Device::Gpu(gpu) = x.device() {
+        let specs: Vec<&Spec> = inputs.iter().map(|tensor| &tensor.spec).collect();
+        op.outputs(&specs)?;
+        let most = gpu.limits().max_storage_buffer_binding_size;
+        if let Some(split) = Sizes::of(&specs).split(most) {
+            return ssd_in_two(scan, split);
+        }
+    }
+    let mut results = apply(op, &inputs)?;
     let final_state = results.swap_remove(1);
     Ok((results.swap_remove(0), final_state))
+}
+
+/// Where a scan is cut in two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Split {
+    /// Before this sequence.
+    Sequence(usize),
+    /// Before this step, the first of a chunk: the second part begins with the final state of the
+    /// first.
+    Step(usize),
+}
+
+/// [`ssd`] of what is too large for one binding of a GPU: in two parts, each of which may be cut
+/// again.
+fn ssd_in_two(scan: &Ssd, split: Split) -> Result<(Tensor, Tensor)> {
+    let (dim, at) = match split {
+        Split::Sequence(at) => (0, at),
+        Split::Step(at) => (1, at),
+    };
+    let len = scan.x.shape()[dim];
+    let part = |range: Range<usize>, carried: Option<&Tensor>| {
+        let cut = |tensor: &Tensor| tensor.slice(dim, range.clone());
+        let cut_given = |tensor: Option<&Tensor>| tensor.map(cut).transpose();
+        let [scale, own_scale] = [cut_given(scan.scale)?, cut_given(scan.own_scale)?];
+        let seq_start = cut_given(scan.seq_start)?;
+        let initial_state = match split {
+            Split::Sequence(_) => cut_given(scan.initial_state)?,
+            Split::Step(_) => carried.or(scan.initial_state).cloned(),
+        };
+        let (x, a, k, q) = (cut(scan.x)?, cut(scan.a)?, cut(scan.k)?, cut(scan.q)?);
+        ssd(&Ssd {
+            scale: scale.as_ref(),
+            own_scale: own_scale.as_ref(),
+            d: scan.d,
+            initial_state: initial_state.as_ref(),
+            seq_start: seq_start.as_ref(),
+            ..Ssd::new(&x, &a, &k, &q)
+        })
+    };
+    let (y, state) = part(0..at, None)?;
+    let (later, last) = part(at..len, Some(&state))?;
+    let state = match split {
+        Split::Sequence(_) => concat(&[&state, &last], 0)?,
+        Split::Step(_) => last,
+    };
+    Ok((concat(&[&y, &later], dim)?, state))
 }
 
 /// The optional tensors, in the order of the inputs, after `x`, `a`, `k` and `q`.
@@ -179,6 +238,20 @@ impl Sizes {
     /// The elements of a state.
     fn state(self) -> usize {
         self.p * self.n
+    }
+
+    /// Where to cut a scan whose states before the chunks, or whose matrices of the rows of chunks,
+    /// in f32, do not fit into a binding of so many bytes. A single chunk is not cut: if it is too
+    /// large, its launch says so.
+    fn split(self, most: u64) -> Option<Split> {
+        let rows = self.chunk_steps() * self.r;
+        let elements = self.b * self.chunks() * self.h * self.state().max(rows * rows);
+        match self.chunks() {
+            _ if (elements * size_of::<f32>()) as u64 <= most => None,
+            _ if self.b > 1 => Some(Split::Sequence(self.b / 2)),
+            chunks @ 2.. => Some(Split::Step(chunks / 2 * self.chunk_steps())),
+            _ => None,
+        }
     }
 }
 

@@ -1,21 +1,25 @@
-"""Golden values of Mamba-3, from its recurrence in float64.
+"""Golden values of models of the original code that transformers does not have, from their recurrences in float64:
+Mamba-3, and Mamba-2 with an MLP.
 
     python3 -m pip install torch safetensors
-    python3 crates/taipan-lm/tests/golden/mamba3.py
+    python3 crates/taipan-lm/tests/golden/original.py [NAME... | single]
 
-There is no such model in transformers, and the kernels of the paper's code compute in bf16. So this is the
-recurrence of docs/math.md, step by step and without chunks, differentiated by torch. It writes, for each model, a
-directory with `config.json` and the tensors' names as the paper's code has them, and `values.json` and
-`gradients.safetensors` as make.py does.
+The kernels of that code compute in bf16. So these are the recurrences of docs/math.md, step by step and without
+chunks, differentiated by torch. It writes, for each model, a directory with `config.json` and the tensors' names as
+the original code has them, and `values.json` and `gradients.safetensors` as make.py does.
+
+With `single` it writes nothing, but measures how accurate the same recurrence is in float32.
 """
 
 import json
 import math
 import pathlib
+import sys
 
 import torch
 from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy, silu, softplus
+from values import LENGTH, ROWS, write
 
 HERE = pathlib.Path(__file__).parent
 DEFAULTS = {
@@ -36,7 +40,7 @@ def rms_norm(x, weight):
     return weight * x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5)
 
 
-class Mixer:
+class Mamba3:
     """The shapes of a mixer, and its recurrence."""
 
     def __init__(self, width, options):
@@ -115,13 +119,55 @@ class Mixer:
         return torch.stack(out, 1)
 
 
+class Mamba2:
+    """The same of Mamba-2."""
+
+    def __init__(self, width, options):
+        self.n, self.p, self.g = options["d_state"], options["headdim"], options["ngroups"]
+        self.inner, self.taps = int(options.get("expand", 2) * width), options.get("d_conv", 4)
+        self.h = self.inner // self.p
+        bc = self.g * self.n
+        self.parts = [self.inner, self.inner + 2 * bc, self.h]
+        self.shapes = {
+            "in_proj.weight": [sum(self.parts), width],
+            "conv1d.weight": [self.parts[1], 1, self.taps],
+            "conv1d.bias": [self.parts[1]],
+            "dt_bias": [self.h],
+            "A_log": [self.h],
+            "D": [self.h],
+            "norm.weight": [self.inner],
+            "out_proj.weight": [width, self.inner],
+        }
+
+    def __call__(self, u, w):
+        """[b, l, d] to the same, by the weights w."""
+        batch, out = u.shape[0], []
+        state = u.new_zeros(batch, self.h, self.p, self.n)
+        window = u.new_zeros(batch, self.taps, self.parts[1])
+        for row in u.unbind(1):
+            z, xbc, dt = (row @ w["in_proj.weight"].T).split(self.parts, dim=-1)
+            window = torch.cat([window[:, 1:], xbc[:, None]], 1)
+            xbc = silu(torch.einsum("bkc,ck->bc", window, w["conv1d.weight"][:, 0]) + w["conv1d.bias"])
+            x, b, c = xbc.split([self.inner, self.g * self.n, self.g * self.n], dim=-1)
+            x = x.unflatten(-1, (self.h, self.p))
+            b, c = (t.unflatten(-1, (self.g, self.n)).repeat_interleave(self.h // self.g, dim=1) for t in (b, c))
+            delta = softplus(dt + w["dt_bias"])[..., None, None]
+            entering = torch.einsum("bhp,bhn->bhpn", x, b)
+            state = torch.exp(-delta * w["A_log"].exp()[:, None, None]) * state + delta * entering
+            y = torch.einsum("bhpn,bhn->bhp", state, c) + w["D"][:, None] * x
+            y = (y.flatten(1) * silu(z)).unflatten(-1, (self.g, -1))
+            y = rms_norm(y, w["norm.weight"].unflatten(0, (self.g, -1)))
+            out.append(y.flatten(1) @ w["out_proj.weight"].T)
+        return torch.stack(out, 1)
+
+
 class Model:
-    """A language model of such mixers, as the paper's code builds it."""
+    """A language model of such mixers, as the original code builds it."""
 
     def __init__(self, seed, config):
         self.config = config
         width, layers = config["d_model"], config["n_layer"]
-        self.mixer = Mixer(width, config["ssm_cfg"])
+        self.mixer = {"Mamba2": Mamba2, "Mamba3": Mamba3}[config["ssm_cfg"]["layer"]](width, config["ssm_cfg"])
         multiple = config["pad_vocab_size_multiple"]
         self.vocabulary = -(-config["vocab_size"] // multiple) * multiple
         self.hidden = -(-config["d_intermediate"] // 128) * 128
@@ -163,19 +209,7 @@ class Model:
         return r @ self.weights[head].T
 
 
-def greedy(model, prompt, count):
-    """Greedy decoding, and by how much the likeliest token is ahead of the next."""
-    ids, margin = prompt, float("inf")
-    with torch.no_grad():
-        for _ in range(count):
-            logits = model(ids)[:, -1]
-            first, second = logits.topk(2).values[0]
-            margin = min(margin, ((first - second) / logits.abs().max()).item())
-            ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], dim=1)
-    return ids[0, prompt.shape[1] :].tolist(), margin
-
-
-def values(name, seed, ssm_cfg, **config):
+def model_of(seed, ssm_cfg, **config):
     config = {
         "d_model": 16,
         "d_intermediate": 0,
@@ -190,58 +224,62 @@ def values(name, seed, ssm_cfg, **config):
         "pad_vocab_size_multiple": 8,
         "tie_embeddings": True,
     } | config
-    model = Model(seed, config)
+    return Model(seed, config)
+
+
+def values(name, seed, ssm_cfg, **config):
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        return
+    model = model_of(seed, ssm_cfg, **config)
     directory = HERE / name
     directory.mkdir(exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(config) + "\n")
+    (directory / "config.json").write_text(json.dumps(model.config) + "\n")
     weights = {n: w.detach().float() for n, w in model.weights.items()}
-    if config["tie_embeddings"]:
-        # As the paper's code stores it.
+    if model.config["tie_embeddings"]:
+        # As the original code stores it.
         weights["lm_head.weight"] = weights["backbone.embedding.weight"].clone()
     save_file(weights, directory / "model.safetensors")
+    # What transformers has, taipan calls by its names.
+    own = "embedding." if model.config["ssm_cfg"]["layer"] == "Mamba3" else "embeddings."
+    named = [(n.replace("embedding.", own), w) for n, w in model.weights.items()]
+    write(directory, model, named, model.vocabulary, seed + 1)
+
+
+def gradients(model, seed, dtype):
+    model.weights = {n: w.detach().to(dtype).requires_grad_() for n, w in model.weights.items()}
     generator = torch.Generator().manual_seed(seed + 1)
-    rows, length = 3, 17
-    ids = torch.randint(0, model.vocabulary, (rows, length + 1), generator=generator)
-    logits = model(ids[:, :-1])
-    loss = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-    loss.backward()
-    save_file({n: w.grad.float() for n, w in model.weights.items()}, directory / "gradients.safetensors")
-    prompt = ids[:1, :7]
-    tokens, margin = greedy(model, prompt, 32)
-    assert margin > 1e-3, f"{name}: a choice by {margin}, which rounding could change; take another seed"
-    out = {
-        "rows": rows,
-        "length": length,
-        "ids": ids.flatten().tolist(),
-        "loss": loss.item(),
-        "logits": logits.flatten().tolist(),
-        "norms": {n: w.grad.norm().item() for n, w in model.weights.items()},
-        "prompt": prompt[0].tolist(),
-        "greedy": tokens,
-    }
-    (directory / "values.json").write_text(json.dumps(out) + "\n")
-    print(name, "loss", loss.item(), "smallest margin", margin, "tokens", len(set(tokens)))
+    ids = torch.randint(0, model.vocabulary, (ROWS, LENGTH + 1), generator=generator)
+    cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    return {n: w.grad.double() for n, w in model.weights.items()}
 
 
-# Seeds are chosen: in f32 the gradients of "mamba3-groups" agree to 2e-5 on every instruction set with 74, 76 and 80;
-# with 71, 72, 73 and 78 they do not on some (3.4e-5 was seen).
+def single(ssm_cfg, **config):
+    """The geometric mean of the relative errors of gradients in f32, and the largest, over ten seeds."""
+    errors = []
+    for seed in range(71, 81):
+        exact, found = (gradients(model_of(seed, ssm_cfg, **config), seed, t) for t in (torch.float64, torch.float32))
+        errors += [((found[n] - exact[n]).norm() / exact[n].norm()).item() for n in exact]
+    mean = math.exp(sum(map(math.log, errors)) / len(errors))
+    print(f"{ssm_cfg}: gradients in f32 off by {mean:.2e} in the mean, {max(errors):.2e} at most")
+
+
+# Norms of four channels: in f32 the gradients of some seeds are off by more than 2e-5, in this recurrence as well as in
+# taipan's chunks (see the test of golden.rs that compares the two). 76 is one of those that are not.
+GROUPS = {
+    "d_state": 10,
+    "headdim": 4,
+    "ngroups": 2,
+    "expand": 1.5,
+    "rope_fraction": 1.0,
+    "A_floor": 0.6,
+    "is_outproj_norm": True,
+    "A_activation": "softplus",
+}
+if sys.argv[1:] == ["single"]:
+    single(GROUPS, d_intermediate=100, tie_embeddings=False)
+    sys.exit()
 values("mamba3", 71, {"d_state": 12, "headdim": 8})
-values(
-    "mamba3-groups",
-    76,
-    {
-        "d_state": 10,
-        "headdim": 4,
-        "ngroups": 2,
-        "expand": 1.5,
-        "rope_fraction": 1.0,
-        "A_floor": 0.6,
-        "is_outproj_norm": True,
-        "A_activation": "softplus",
-    },
-    d_intermediate=100,
-    tie_embeddings=False,
-)
+values("mamba3-groups", 76, GROUPS, d_intermediate=100, tie_embeddings=False)
 values("mamba3-mimo", 71, {"d_state": 8, "headdim": 8, "is_mimo": True, "mimo_rank": 3})
 values(
     "mamba3-mimo-groups",
@@ -257,4 +295,11 @@ values(
     },
     d_model=15,
     tie_embeddings=False,
+)
+values(
+    "mamba2-mlp",
+    81,
+    {"layer": "Mamba2", "d_state": 9, "headdim": 4, "ngroups": 2},
+    d_intermediate=140,
+    n_layer=2,
 )
