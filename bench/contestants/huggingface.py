@@ -3,12 +3,12 @@
 import torch
 import transformers
 from reference import LR, MAX_NORM, STEPS
+from torch_peers import Scan
 from transformers import MambaForCausalLM
 from transformers.models.mamba.modeling_mamba import mamba_selective_scan
-from worker import Unsupported
+from worker import Repeated, Unsupported
 
 DTYPES = {"f32": torch.float32, "f16": torch.float16}
-ORDER = "u", "delta", "a_log", "b", "c", "d", "delta_bias", "z"
 
 
 def version(name):
@@ -21,21 +21,17 @@ def prepare(name, case):
         raise Unsupported(case.dtype)
     mambapy = name == "transformers-mambapy"
     if case.task == "scan":
-        return Scan(case, mambapy)
+        return SelectiveScan(case, mambapy)
     model = MambaForCausalLM.from_pretrained(
         case.inputs, dtype=DTYPES[case.dtype], use_mambapy=mambapy
     )
     return {"step": Step, "decode": Decode, "prefill": Prefill}[case.task](model, case)
 
 
-class Scan:
+class SelectiveScan(Scan):
     def __init__(self, case, mambapy):
-        self.phase, self.mambapy = case.phase, mambapy
-        self.inputs = [torch.from_numpy(case.input(name)) for name in ORDER]
-        self.dy = torch.from_numpy(case.input("dy"))
-        if self.phase == "train":
-            for tensor in self.inputs:
-                tensor.requires_grad_()
+        super().__init__(case)
+        self.mambapy = mambapy
 
     def forward(self):
         u, delta, a_log, b, c, d, delta_bias, z = self.inputs
@@ -46,23 +42,8 @@ class Scan:
         )
         return y.transpose(1, 2)
 
-    def once(self):
-        if self.phase == "forward":
-            with torch.inference_mode():
-                return [self.forward()]
-        y = self.forward()
-        return [y.detach(), *torch.autograd.grad(y, self.inputs, self.dy)]
 
-    def outputs(self):
-        return dict(zip(["y", *(f"d{name}" for name in ORDER)], self.once()))
-
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()
-
-
-class Step:
+class Step(Repeated):
     """Forward, backward, clipping and AdamW. For any model from ids to logits."""
 
     def __init__(self, model, case, logits=lambda model, ids: model(ids, use_cache=False).logits):
@@ -82,13 +63,8 @@ class Step:
     def outputs(self):
         return {"losses": [self.once() for _ in range(STEPS)]}
 
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()
 
-
-class Prefill:
+class Prefill(Repeated):
     def __init__(self, model, case):
         self.model, self.tokens = model.eval(), case.tokens
         self.ids = torch.from_numpy(case.ids())[None]
@@ -99,11 +75,6 @@ class Prefill:
 
     def outputs(self):
         return {"logprobs": self.once().logits[0, -1].float().log_softmax(-1)}
-
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()
 
 
 class Decode(Prefill):

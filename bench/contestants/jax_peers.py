@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from reference import CONV, EPSILON, LR, MAX_NORM, STEPS
-from worker import Unsupported
+from worker import SCAN_INPUTS, Repeated, Unsupported
 
 DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16}
-ORDER = "u", "delta", "a_log", "b", "c", "d", "delta_bias", "z"
 # Steps between two states that are kept where others are recomputed.
 SEGMENT = 64
 
@@ -112,7 +111,7 @@ def selective_scan(recurrence, u, delta, a_log, b, c, d, delta_bias, z):
 
 class Scan:
     def __init__(self, case, recurrence):
-        inputs = [jnp.asarray(case.input(name)) for name in ORDER]
+        inputs = [jnp.asarray(case.input(name)) for name in SCAN_INPUTS]
         dy = jnp.asarray(case.input("dy"))
 
         def forward(*inputs):
@@ -124,7 +123,7 @@ class Scan:
 
         if case.phase == "train":
             function = jax.jit(train)
-            self.names = ["y", *(f"d{name}" for name in ORDER)]
+            self.names = ["y", *(f"d{name}" for name in SCAN_INPUTS)]
             self.once = lambda: function(dy, *inputs)
         else:
             function = jax.jit(forward)
@@ -157,7 +156,7 @@ def layer(recurrence, rank, h, w):
     return h + y @ w["mixer.out_proj.weight"].T
 
 
-class Step:
+class Step(Repeated):
     """Forward, backward, clipping and AdamW, in one compiled function."""
 
     def __init__(self, case, recurrence):
@@ -212,8 +211,3 @@ class Step:
 
     def outputs(self):
         return {"losses": [self.once() for _ in range(STEPS)]}
-
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()

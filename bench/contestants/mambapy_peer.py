@@ -4,8 +4,8 @@
 import json
 from importlib.metadata import version as package_version
 
+import huggingface
 import torch
-from huggingface import Step
 from mambapy.mamba import Mamba, MambaConfig, RMSNorm
 from safetensors.torch import load_file
 from worker import Unsupported
@@ -21,7 +21,7 @@ def prepare(name, case):
         raise Unsupported(case.dtype)
     model = load(case)
     if case.task == "step":
-        return Step(model, case, lambda model, ids: model(ids))
+        return huggingface.Step(model, case, lambda model, ids: model(ids))
     return {"decode": Decode, "prefill": Prefill}[case.task](model, case)
 
 
@@ -55,11 +55,7 @@ def load(case):
     return model
 
 
-class Prefill:
-    def __init__(self, model, case):
-        self.model, self.tokens = model.eval(), case.tokens
-        self.ids = torch.from_numpy(case.ids())[None]
-
+class Prefill(huggingface.Prefill):
     @torch.inference_mode()
     def once(self):
         """Of the head, only the last position is needed."""
@@ -69,11 +65,6 @@ class Prefill:
 
     def outputs(self):
         return {"logprobs": self.once()[0].log_softmax(-1)}
-
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()
 
 
 class Decode(Prefill):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch._functorch import config as functorch
-from worker import Unsupported
+from worker import SCAN_INPUTS, Repeated, Unsupported
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 # Steps of the scan in one compiled function: whole sequences take minutes to compile.
@@ -19,14 +19,14 @@ def prepare(name, case):
     # A compiled backward pass may otherwise reuse the memory of what it saved, and run only once.
     functorch.donated_buffer = False
     compiled = name == "torch-compile"
-    return {"linear": Linear, "scan": Scan}[case.task](case, compiled)
+    return {"linear": Linear, "scan": Recurrence}[case.task](case, compiled)
 
 
 def linear(x, w, bias):
     return F.gelu(torch.addmm(bias, x, w), approximate="tanh")
 
 
-class Linear:
+class Linear(Repeated):
     def __init__(self, case, compiled):
         self.phase = case.phase
         tensors = {n: torch.from_numpy(case.input(n)) for n in ("x", "w", "bias", "dy")}
@@ -50,11 +50,6 @@ class Linear:
             return {n: g.float() for n, g in zip(["dx", "dw", "dbias"], self.once())}
         return {"y": self.once().float()}
 
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()
-
 
 def chunk(h, a_bar, inflow, c):
     """Steps of the recurrence: states [b, d, n], outputs [b, steps, d]."""
@@ -75,24 +70,39 @@ def gate(y, u, d, z):
     return (y + d * u) * F.silu(z)
 
 
-class Scan:
-    """The recurrence step by step, as the reference implementation of Mamba has it; compiled, in
-    chunks."""
+class Scan(Repeated):
+    """A selective scan, `forward()` of its inputs, and its gradients by torch."""
 
-    ORDER = "u", "delta", "a_log", "b", "c", "d", "delta_bias", "z"
-
-    def __init__(self, case, compiled):
+    def __init__(self, case):
         if case.dtype != "f32":
             raise Unsupported(case.dtype)
         self.phase = case.phase
-        self.inputs = [torch.from_numpy(case.input(name)) for name in self.ORDER]
+        self.inputs = [torch.from_numpy(case.input(name)) for name in SCAN_INPUTS]
         self.dy = torch.from_numpy(case.input("dy"))
-        parts = [discretize, chunk, gate]
-        self.parts = [torch.compile(part) for part in parts] if compiled else parts
-        self.steps = CHUNK if compiled else self.inputs[0].shape[1]
         if self.phase == "train":
             for tensor in self.inputs:
                 tensor.requires_grad_()
+
+    def once(self):
+        if self.phase == "forward":
+            with torch.inference_mode():
+                return [self.forward()]
+        y = self.forward()
+        return [y.detach(), *torch.autograd.grad(y, self.inputs, self.dy)]
+
+    def outputs(self):
+        return dict(zip(["y", *(f"d{name}" for name in SCAN_INPUTS)], self.once()))
+
+
+class Recurrence(Scan):
+    """The recurrence step by step, as the reference implementation of Mamba has it; compiled, in
+    chunks."""
+
+    def __init__(self, case, compiled):
+        super().__init__(case)
+        parts = [discretize, chunk, gate]
+        self.parts = [torch.compile(part) for part in parts] if compiled else parts
+        self.steps = CHUNK if compiled else self.inputs[0].shape[1]
 
     def forward(self):
         u, delta, a_log, b, c, d, delta_bias, z = self.inputs
@@ -104,18 +114,3 @@ class Scan:
             h, y = chunk(h, *span)
             ys.append(y)
         return gate(torch.cat(ys, 1), u, d, z)
-
-    def once(self):
-        if self.phase == "forward":
-            with torch.inference_mode():
-                return [self.forward()]
-        y = self.forward()
-        return [y.detach(), *torch.autograd.grad(y, self.inputs, self.dy)]
-
-    def outputs(self):
-        return dict(zip(["y", *(f"d{name}" for name in self.ORDER)], self.once()))
-
-    def run(self, times, clock):
-        with clock:
-            for _ in range(times):
-                self.once()

@@ -47,6 +47,19 @@ class Clock:
         self.cpu += time.process_time() - cpu
 
 
+class Repeated:
+    """A contestant that does the same, `once()`, each time."""
+
+    def run(self, times, clock):
+        with clock:
+            for _ in range(times):
+                self.once()
+
+
+# What the scan reads, in the order of its arguments.
+SCAN_INPUTS = "u", "delta", "a_log", "b", "c", "d", "delta_bias", "z"
+
+
 class Case:
     """The case, and its inputs."""
 

@@ -1,6 +1,8 @@
 //! Contestants in Rust of `bench/compare`: `contestant NAME` answers the messages of
 //! `bench/harness/worker.py`, one JSON object per line; `contestant bounds` measures the machine.
 
+#[path = "../../../crates/taipan/benches/linear/baseline.rs"]
+mod baseline;
 #[cfg(feature = "burn")]
 mod burn_gpu;
 mod candle;

@@ -1,10 +1,10 @@
 //! On a GPU, against naive kernels: in 16×16 tiles, and without tiles.
 
 use taipan::gpu::Gpu;
-use taipan::wgpu::util::DeviceExt;
-use taipan::{Activation, DType, Device, Result, Tensor, wgpu};
+use taipan::{Activation, DType, Device, Result, Tensor};
 
 use crate::Layer;
+use crate::baseline::Baseline;
 use crate::report::{Contender, Options, Row, cpu_ms, race, wait};
 
 pub fn run(options: &Options, gpu: &Gpu) -> Result<()> {
@@ -25,14 +25,14 @@ fn compare(options: &Options, gpu: &Gpu, sizes: [usize; 3]) -> Result<()> {
         options.report(&Row { op, shape, dtype, ms, baseline, baseline_ms });
     };
     let layer = Layer::new(sizes, DType::F32, &device)?;
-    let tile16 = Yardstick::new(gpu, include_str!("tile16.wgsl"), &layer, sizes)?;
-    let untiled = Yardstick::new(gpu, include_str!("untiled.wgsl"), &layer, sizes)?;
+    let tile16 = Baseline::new(gpu, Baseline::TILE16, &layer.x, &layer.w)?;
+    let untiled = Baseline::new(gpu, Baseline::UNTILED, &layer.x, &layer.w)?;
     for baseline in [&tile16, &untiled] {
-        baseline.check(&layer)?;
+        check(baseline, &layer)?;
     }
     let ms = race(&mut [
-        tile16.contender(),
-        untiled.contender(),
+        contender(&tile16),
+        contender(&untiled),
         layer.forward(Activation::Gelu),
         layer.backward(),
     ]);
@@ -90,83 +90,22 @@ fn overhead(options: &Options, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// A naive kernel.
-struct Yardstick<'a> {
-    gpu: &'a Gpu,
-    pipeline: wgpu::ComputePipeline,
-    buffers: wgpu::BindGroup,
-    y: Tensor,
-    groups: [u32; 2],
+/// Compute and wait.
+fn compute(baseline: &Baseline) {
+    baseline.submit();
+    wait(baseline.y.device());
 }
 
-impl<'a> Yardstick<'a> {
-    fn new(gpu: &'a Gpu, source: &str, layer: &Layer, [m, k, n]: [usize; 3]) -> Result<Self> {
-        let device = gpu.device();
-        let module = wgpu::ShaderModuleDescriptor {
-            label: None,
-            source: wgpu::ShaderSource::Wgsl(source.into()),
-        };
-        // SAFETY: the kernel stays within its buffers. Without wgpu's checks, as taipan's own.
-        let module = unsafe {
-            device.create_shader_module_trusted(module, wgpu::ShaderRuntimeChecks::unchecked())
-        };
-        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-            label: None,
-            layout: None,
-            module: &module,
-            entry_point: Some("main"),
-            compilation_options: wgpu::PipelineCompilationOptions {
-                zero_initialize_workgroup_memory: false,
-                ..Default::default()
-            },
-            cache: None,
-        });
-        let sizes: Vec<u8> = [m, k, n, 0].iter().flat_map(|&x| (x as u32).to_le_bytes()).collect();
-        let sizes = device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
-            label: None,
-            contents: &sizes,
-            usage: wgpu::BufferUsages::UNIFORM,
-        });
-        let y = Tensor::zeros(&[m, n], DType::F32, &Device::Gpu(gpu.clone()))?;
-        let bound = [layer.x.wgpu_buffer()?, layer.w.wgpu_buffer()?, y.wgpu_buffer()?, &sizes];
-        let buffers = device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &pipeline.get_bind_group_layout(0),
-            entries: &bound
-                .iter()
-                .enumerate()
-                .map(|(i, buffer)| wgpu::BindGroupEntry {
-                    binding: i as u32,
-                    resource: buffer.as_entire_binding(),
-                })
-                .collect::<Vec<_>>(),
-        });
-        let groups = [n.div_ceil(16) as u32, m.div_ceil(16) as u32];
-        Ok(Yardstick { gpu, pipeline, buffers, y, groups })
-    }
+fn contender(baseline: &Baseline) -> Contender<'_> {
+    Box::new(|| Box::new(|| compute(baseline)))
+}
 
-    fn run(&self) {
-        let mut encoder = self.gpu.device().create_command_encoder(&Default::default());
-        let mut pass = encoder.begin_compute_pass(&Default::default());
-        pass.set_pipeline(&self.pipeline);
-        pass.set_bind_group(0, &self.buffers, &[]);
-        pass.dispatch_workgroups(self.groups[0], self.groups[1], 1);
-        drop(pass);
-        self.gpu.queue().submit([encoder.finish()]);
-        wait(self.y.device());
-    }
-
-    fn contender(&self) -> Contender<'_> {
-        Box::new(|| Box::new(|| self.run()))
-    }
-
-    /// Check that it computes the same as taipan.
-    fn check(&self, layer: &Layer) -> Result<()> {
-        self.run();
-        let expected = layer.x.matmul(&layer.w)?.read_blocking::<f32>()?;
-        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3;
-        let y = self.y.read_blocking::<f32>()?;
-        assert!(y.iter().zip(&expected).all(close), "a baseline computes something else");
-        Ok(())
-    }
+/// Check that it computes the same as taipan.
+fn check(baseline: &Baseline, layer: &Layer) -> Result<()> {
+    compute(baseline);
+    let expected = layer.x.matmul(&layer.w)?.read_blocking::<f32>()?;
+    let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3;
+    let y = baseline.y.read_blocking::<f32>()?;
+    assert!(y.iter().zip(&expected).all(close), "a baseline computes something else");
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! The fused linear layer against plain products.
 
+mod baseline;
 mod cpu;
 mod gpu;
 #[path = "../report/mod.rs"]
