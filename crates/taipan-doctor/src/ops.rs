@@ -1,7 +1,7 @@
 //! Every op against f64, in every type, as the tests do it.
 
 use serde::Serialize;
-use taipan::check::{Deviation, FLOATS, Finding, Kind};
+use taipan::check::{Case, Deviation, FLOATS, Finding, Kind};
 use taipan::{DType, Device};
 
 use crate::Check;
@@ -47,7 +47,8 @@ pub struct Row {
     pub runs: usize,
     /// The largest error of the value, in units in the last place.
     pub value_ulp: f64,
-    /// That of the gradients. None in f64, whose gradients are compared with finite differences.
+    /// That of the gradients. None in f64, whose gradients are compared with finite differences, and
+    /// of ops without one.
     pub gradient_ulp: Option<f64>,
     /// The largest relative error of value and gradients.
     pub relative: f64,
@@ -60,20 +61,21 @@ pub struct Row {
 }
 
 impl Row {
-    /// The worst of these findings.
-    pub fn new(op: &str, dtype: DType, findings: impl IntoIterator<Item = Finding>) -> Row {
+    /// The worst of these findings of an op, of which this is a case.
+    pub fn new(case: &Case, dtype: DType, findings: impl IntoIterator<Item = Finding>) -> Row {
         let (mut runs, mut worst) = (0, Finding::default());
         for found in findings {
             (runs, worst) = (runs + 1, worst.max(found));
         }
         let Deviation { relative, .. } = worst.value.max(worst.gradient);
+        let compared = dtype != DType::F64 && case.has_gradient();
         Row {
-            op: op.to_owned(),
+            op: case.op().to_owned(),
             dtype: dtype.to_string(),
             passed: worst.mismatch.is_none(),
             runs,
             value_ulp: worst.value.ulp,
-            gradient_ulp: (dtype != DType::F64).then_some(worst.gradient.ulp),
+            gradient_ulp: compared.then_some(worst.gradient.ulp),
             relative,
             seconds: 0.0,
             differs: worst.mismatch.as_ref().is_some_and(|found| found.kind == Kind::Bits),

@@ -62,7 +62,7 @@ impl Doctor {
                     Err(mismatch) => Finding::from(mismatch.clone()),
                 });
             }
-            rows.push(Row::new(cases[0].op(), dtype, findings));
+            rows.push(Row::new(&cases[0], dtype, findings));
         }
         json(&rows)
     }

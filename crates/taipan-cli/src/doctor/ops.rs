@@ -56,7 +56,7 @@ pub fn examine(
                 }
             }
             let seconds = began.elapsed().as_secs_f64();
-            let row = Row { seconds, ..Row::new(op, dtype, findings) };
+            let row = Row { seconds, ..Row::new(&cases[0], dtype, findings) };
             let first = rows.last().is_none_or(|last| last.op != row.op);
             screen.print(&report::line(&row, first))?;
             rows.push(row);

@@ -117,6 +117,8 @@ pub struct Case {
     naive: Naive,
     /// How many terms of about 1 each result sums, if they can cancel.
     terms: usize,
+    /// Whether it is an op without a gradient, see [`Case::discrete`].
+    discrete: bool,
     /// Those of [`devices`] unless the case chooses.
     devices: Option<Vec<Device>>,
 }
@@ -137,6 +139,7 @@ impl Case {
             call: Box::new(call),
             naive: Box::new(naive),
             terms: 0,
+            discrete: false,
             devices: None,
         }
     }
@@ -145,6 +148,17 @@ impl Case {
     /// error is then relative to the terms.
     pub fn cancelling(self, terms: usize) -> Case {
         Case { terms, ..self }
+    }
+
+    /// For an op without a gradient, whose results are indices, truth values or copies: they must be
+    /// exactly those of the naive version, in whatever type.
+    pub fn discrete(self) -> Case {
+        Case { discrete: true, ..self }
+    }
+
+    /// Whether the op has a gradient.
+    pub fn has_gradient(&self) -> bool {
+        !self.discrete
     }
 
     /// Check on these devices instead of those of [`devices`].

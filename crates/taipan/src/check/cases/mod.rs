@@ -3,6 +3,7 @@
 
 pub mod attention;
 pub mod conv1d;
+pub mod discrete;
 pub mod elementwise;
 pub mod indexing;
 pub mod layout;
@@ -17,7 +18,7 @@ pub mod ssd;
 use super::{Array, Case};
 use crate::{DType, Result, Tensor, concat};
 
-/// Cases of every op that has a gradient, op by op. The first of an op is the one to run if only one
+/// Cases of every op, op by op. The first of an op is the one to run if only one
 /// is run. Sizes are odd, and large enough for several workgroups or blocks of work and a rest.
 pub fn list() -> Vec<Case> {
     let lists = [
@@ -33,6 +34,7 @@ pub fn list() -> Vec<Case> {
         reductions::list(),
         elementwise::list(),
         layout::list(),
+        discrete::list(),
     ];
     lists.into_iter().flatten().collect()
 }
