@@ -67,21 +67,16 @@ pub fn open(name: &str) -> Result<Device, Failure> {
     })
 }
 
-/// The device of this name for one of several processes on a machine: where a GPU is chosen for
-/// them, they take turns in those of its kind.
+/// The device of this name for one of several processes on a machine: they take turns in the GPUs
+/// that the name fits.
 pub fn open_local(name: &str, local_rank: usize) -> Result<Device, Failure> {
-    let device = open(name)?;
-    let is_chosen = [AUTO, "gpu"].contains(&name) && std::env::var_os("TAIPAN_ADAPTER").is_none();
-    let Device::Gpu(gpu) = &device else { return Ok(device) };
-    if !is_chosen {
-        return Ok(device);
-    }
-    let adapters = pollster::block_on(taipan::gpu::adapters());
-    let kind = |info: &taipan::wgpu::AdapterInfo| (info.device_type, info.backend);
-    let alike = adapters.iter().map(|adapter| kind(&adapter.get_info()) == kind(gpu.info()));
-    let alike: Vec<usize> = alike.enumerate().filter_map(|(i, is)| is.then_some(i)).collect();
-    match alike.as_slice() {
-        [] => Ok(device),
+    let named = match name {
+        "cpu" => return Ok(Device::Cpu),
+        "gpu" | AUTO => None,
+        name => Some(name),
+    };
+    match taipan::gpu::fitting_adapters(named)?.as_slice() {
+        [] => open(name),
         all => Ok(Device::gpu_named(&all[local_rank % all.len()].to_string())?),
     }
 }

@@ -75,7 +75,7 @@ impl Gpu {
     pub(crate) fn find(name: Option<&str>) -> Result<Option<Gpu>> {
         static OPEN: Mutex<Vec<(String, Weak<super::Inner>)>> = Mutex::new(Vec::new());
         let adapters = pollster::block_on(adapters());
-        let Some(index) = choose(&adapters, name)? else { return Ok(None) };
+        let Some(&index) = fitting(&adapters, name)?.first() else { return Ok(None) };
         let capabilities = match std::env::var("TAIPAN_LIMITS").as_deref() {
             Err(_) | Ok("") => Capabilities::Full,
             Ok("default") => Capabilities::WebGpu,
@@ -98,34 +98,81 @@ impl Gpu {
     }
 }
 
-/// The number of the adapter to use; none if there are only software adapters.
+/// The numbers of the adapters that a name fits: all with it in their name, or the one with this
+/// number; without a name, those of `TAIPAN_ADAPTER`, or else the best that are not software, of
+/// which there may be none. All are of one type and backend.
+///
+/// [`Device::gpu_named`](crate::Device::gpu_named) opens the first of them. Processes that share a
+/// machine can take one each.
 #[cfg(not(target_family = "wasm"))]
-fn choose(adapters: &[wgpu::Adapter], name: Option<&str>) -> Result<Option<usize>> {
+pub fn fitting_adapters(name: Option<&str>) -> Result<Vec<usize>> {
+    fitting(&pollster::block_on(adapters()), name)
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn fitting(adapters: &[wgpu::Adapter], name: Option<&str>) -> Result<Vec<usize>> {
     let variable = std::env::var("TAIPAN_ADAPTER").ok().filter(|name| !name.is_empty());
     let (name, from) = match (name, &variable) {
-        (Some(name), _) => (name, ""),
-        (None, Some(name)) => (name.as_str(), "TAIPAN_ADAPTER: "),
-        (None, None) => {
-            let rank = |adapter: &wgpu::Adapter| match adapter.get_info().device_type {
-                DeviceType::DiscreteGpu => 0,
-                DeviceType::IntegratedGpu => 1,
-                DeviceType::VirtualGpu | DeviceType::Other => 2,
-                DeviceType::Cpu => 3,
-            };
-            let best = (0..adapters.len()).min_by_key(|&i| rank(&adapters[i]));
-            return Ok(best.filter(|&i| rank(&adapters[i]) < 3));
+        (Some(name), _) => (Some(name), ""),
+        (None, variable) => (variable.as_deref(), "TAIPAN_ADAPTER: "),
+    };
+    let kinds: Vec<Kind> = adapters.iter().map(Kind::of).collect();
+    let found = Kind::fitting(&kinds, name);
+    match name.filter(|_| found.is_empty()) {
+        None => Ok(found),
+        Some(name) => {
+            let why = format!("{from}no adapter is {name:?}; {}", list(adapters));
+            Err(Error::Device { op: OP, why })
         }
-    };
-    let found = match name.parse::<usize>() {
-        Ok(index) => (index < adapters.len()).then_some(index),
-        Err(_) => adapters.iter().position(|adapter| {
-            adapter.get_info().name.to_lowercase().contains(&name.to_lowercase())
-        }),
-    };
-    found.map(Some).ok_or_else(|| {
-        let why = format!("{from}no adapter is {name:?}; {}", list(adapters));
-        Error::Device { op: OP, why }
-    })
+    }
+}
+
+/// What an adapter is chosen by.
+#[cfg(not(target_family = "wasm"))]
+struct Kind {
+    name: String,
+    device_type: DeviceType,
+    backend: wgpu::Backend,
+}
+
+#[cfg(not(target_family = "wasm"))]
+impl Kind {
+    fn of(adapter: &wgpu::Adapter) -> Kind {
+        let wgpu::AdapterInfo { name, device_type, backend, .. } = adapter.get_info();
+        Kind { name, device_type, backend }
+    }
+
+    /// The best first.
+    fn rank(&self) -> u32 {
+        match self.device_type {
+            DeviceType::DiscreteGpu => 0,
+            DeviceType::IntegratedGpu => 1,
+            DeviceType::VirtualGpu | DeviceType::Other => 2,
+            DeviceType::Cpu => 3,
+        }
+    }
+
+    /// Those that the name fits, or the best, of one type and backend: a GPU that two backends
+    /// show is one of each.
+    fn fitting(all: &[Kind], name: Option<&str>) -> Vec<usize> {
+        let is_named = |i: usize, name: &str| match name.parse::<usize>() {
+            Ok(number) => i == number,
+            Err(_) => all[i].name.to_lowercase().contains(&name.to_lowercase()),
+        };
+        let fits = |i: &usize| match name {
+            Some(name) => is_named(*i, name),
+            None => all[*i].device_type != DeviceType::Cpu,
+        };
+        let mut fitting: Vec<usize> = (0..all.len()).filter(fits).collect();
+        let first = match name {
+            Some(_) => fitting.first(),
+            None => fitting.iter().min_by_key(|i| all[**i].rank()),
+        };
+        let Some(&first) = first else { return fitting };
+        let key = |i: usize| (all[i].device_type, all[i].backend);
+        fitting.retain(|i| key(*i) == key(first));
+        fitting
+    }
 }
 
 /// `found 0: llvmpipe (vulkan)`
@@ -139,4 +186,39 @@ pub(crate) fn list(adapters: &[wgpu::Adapter]) -> String {
         format!("{i}: {} ({})", info.name, info.backend)
     };
     format!("found {}", adapters.iter().enumerate().map(line).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(all(test, not(target_family = "wasm")))]
+mod tests {
+    use wgpu::Backend::{Dx12, Vulkan};
+
+    use super::*;
+
+    #[test]
+    fn adapters_that_fit_are_of_one_type_and_backend() {
+        let kind = |(name, device_type, backend): (&str, _, _)| Kind {
+            name: name.into(),
+            device_type,
+            backend,
+        };
+        let all = [
+            ("llvmpipe", DeviceType::Cpu, Vulkan),
+            ("Intel UHD", DeviceType::IntegratedGpu, Vulkan),
+            ("NVIDIA A10", DeviceType::DiscreteGpu, Vulkan),
+            ("NVIDIA A10", DeviceType::DiscreteGpu, Vulkan),
+            ("NVIDIA A10", DeviceType::DiscreteGpu, Dx12),
+            ("NVIDIA A10", DeviceType::DiscreteGpu, Dx12),
+            ("llvmpipe", DeviceType::Cpu, Vulkan),
+        ]
+        .map(kind);
+        assert_eq!(Kind::fitting(&all, None), [2, 3]);
+        assert_eq!(Kind::fitting(&all, Some("nvidia")), [2, 3]);
+        assert_eq!(Kind::fitting(&all, Some("LLVM")), [0, 6]);
+        assert_eq!(Kind::fitting(&all, Some("i")), [0, 6], "as the first that is named so");
+        assert_eq!(Kind::fitting(&all, Some("3")), [3]);
+        assert!(Kind::fitting(&all, Some("7")).is_empty());
+        assert_eq!(Kind::fitting(&all[..2], None), [1]);
+        assert!(Kind::fitting(&all[..1], None).is_empty(), "software only when named");
+        assert!(Kind::fitting(&[], None).is_empty());
+    }
 }

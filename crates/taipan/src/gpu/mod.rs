@@ -64,6 +64,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 #[cfg(not(target_family = "wasm"))]
+pub use self::adapter::fitting_adapters;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) use self::adapter::list;
 pub use self::adapter::{Capabilities, adapters};
 use self::buffer::Buffers;
