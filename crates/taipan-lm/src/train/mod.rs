@@ -267,7 +267,9 @@ impl Trainer {
         // With a loss scale below 1 it is not the gradients that are too large for f16.
         let may_recover = self.model.dtype() == DType::F16 && loss_scale >= 1.0;
         let (fine, step) = (loss.is_finite() || may_recover, format!("step {step}"));
-        ensure!(fine, step, "the loss is {loss}, expected a finite number");
+        let rank = self.team.as_ref().and_then(Team::not_finite);
+        let of = rank.map_or(String::new(), |rank| format!(" of {rank}"));
+        ensure!(fine, step, "the loss{of} is {loss}, expected a finite number");
         Ok(report)
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Team {
     /// On the web there is one process: the compiler leaves out what only a team needs.
     #[cfg(target_family = "wasm")]
     _never: std::convert::Infallible,
+    /// The first process whose loss was not finite in the last step.
+    not_finite: Option<usize>,
 }
 
 /// What is known of a parameter that is trained.
@@ -104,6 +106,7 @@ impl Team {
             stop_requested: false,
             #[cfg(target_family = "wasm")]
             _never: unreachable!("no ranks on the web"),
+            not_finite: None,
         })
     }
 
@@ -199,6 +202,11 @@ impl Team {
             message.extend_from_slice(tensor.to(&Device::Cpu)?.bytes()?);
         }
         let all = self.ranks.all_gather(&message, &lens)?;
+        let losses = all.iter().zip(&loss_lens).map(|(all, len)| &all[..*len]);
+        self.not_finite = losses.enumerate().find_map(|(rank, losses)| {
+            let mut losses = losses.chunks(loss_dtype.size());
+            losses.any(|bytes| !is_finite(bytes)).then_some(rank)
+        });
         let mut tree = Tree::default();
         for (held, all) in held.iter().zip(&all) {
             let mut values = all.chunks(loss_dtype.size());
@@ -219,6 +227,11 @@ impl Team {
         let count = in_order.len() / sum_dtype.size();
         let loss = tree.sum()?.expect("some micro-batch has targets");
         Ok((loss, self.tensor(sum_dtype, &[count], &in_order)?))
+    }
+
+    /// The first process whose loss was not finite in the last step, and where it runs.
+    pub(super) fn not_finite(&self) -> Option<String> {
+        self.not_finite.map(|rank| self.ranks.describe(rank))
     }
 
     /// The type of losses.
@@ -274,5 +287,13 @@ impl Team {
         let flat =
             View { dtype, shape: &rows, bytes: bytes.into() }.rows(0..rows[0], &self.device)?;
         Ok(flat.reshape(shape)?)
+    }
+}
+
+/// Of the bytes of an f32 or f64.
+fn is_finite(bytes: &[u8]) -> bool {
+    match *bytes {
+        [a, b, c, d] => f32::from_le_bytes([a, b, c, d]).is_finite(),
+        _ => bytes.try_into().is_ok_and(|bytes| f64::from_le_bytes(bytes).is_finite()),
     }
 }

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use taipan::{DType, Device};
-use taipan_lm::data::Dataset;
+use taipan::nn::Module;
+use taipan::{DType, Device, Tensor};
+use taipan_lm::data::{Dataset, Order};
 use taipan_lm::{Lora, Ranks, Recipe, Result, StepReport, Tokenizer, Traffic, Trainer};
 
 use crate::harness::{Run, files, steps};
@@ -326,4 +327,41 @@ fn processes_that_differ_are_refused() {
     assert!(recipe.starts_with("thread 1: the recipe is {"), "{recipe}");
     let model = error(|run| run.config.layers.truncate(1), 2).unwrap();
     assert!(model.starts_with("thread 1: the model is "), "{model}");
+}
+
+/// Of a token that few batches have, the embedding is no number.
+#[test]
+fn a_loss_that_is_not_finite_names_its_process() {
+    let mut run = Run::new();
+    run.config.tie_word_embeddings = false;
+    run.recipe.grad_accum = 2;
+    let data = run.data(crate::harness::TEXT);
+    let rare = u32::from(b'T');
+    let trainer = || {
+        let mut model = run.model();
+        for (name, parameter) in model.parameters_mut() {
+            if name == "backbone.embeddings.weight" {
+                let mut table = parameter.detached();
+                let row = Tensor::full(&[1, 16], f64::NAN, DType::F32, &Device::Cpu).unwrap();
+                table.write_slice(0, rare as usize, &row).unwrap();
+                *parameter = table.tracked();
+            }
+        }
+        let data = Dataset::open(run.path().join("data")).unwrap();
+        Trainer::new(model, data, Tokenizer::bytes(), run.recipe.clone()).unwrap()
+    };
+    let Recipe { seed, batch_size, block_size, .. } = run.recipe;
+    let order = Order { seed, batch_size, block_size };
+    let has_it = |batch: &u64| data.batch(&order, *batch).unwrap().ids.contains(&rare);
+    let first = (0..300).find(has_it).expect("in some batch");
+    // In the first process it would be what is found without looking.
+    let (step, rank) = (first / 2 + 1, first % 2);
+    assert!(rank > 0, "batch {first}");
+    let (error, _) = together(2, None, trainer, |trainer| {
+        let steps = (0..step).find_map(|_| pollster::block_on(trainer.step()).err());
+        steps.expect("an error").to_string()
+    });
+    let expected =
+        format!("step {step}: the loss of thread {rank} is NaN, expected a finite number");
+    assert_eq!(error, expected);
 }
