@@ -117,8 +117,9 @@ pub fn run<R>(f: impl FnOnce(Job) -> Result<R, Failure>) -> Result<R, Failure> {
         }
         Err(error) => {
             if rank > 0 {
-                // What all processes find, the first one says, and ends them.
-                std::thread::sleep(std::time::Duration::from_millis(500));
+                // What all processes find, the first one says, and ends them; on a busy machine, or
+                // on another node, it may take a while until that arrives.
+                std::thread::sleep(std::time::Duration::from_secs(3));
             }
             crate::message::error(format!("{name}: {error}"));
             Session::abort(crate::exit_code(&error))
