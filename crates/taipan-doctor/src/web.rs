@@ -72,7 +72,7 @@ impl Doctor {
         let device = &self.target.device;
         let mut checks: Vec<Check> = Vec::new();
         let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
-        checks.extend(memory(std::slice::from_ref(&self.target), megabytes));
+        checks.push(memory(std::slice::from_ref(&self.target), megabytes));
         checks.extend(builtins(device).await);
         checks.push(training(device).await);
         json(&checks)

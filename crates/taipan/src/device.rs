@@ -3,6 +3,7 @@
 use crate::DType;
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
+use crate::pool::Memory;
 
 /// A device, chosen at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +93,23 @@ impl Device {
             #[cfg(any(not(target_family = "wasm"), feature = "check"))]
             Device::Cpu => true,
             Device::Gpu(gpu) => gpu.supports(dtype),
+        }
+    }
+
+    /// The memory of tensors on this device. That of the CPU is counted for the whole process, without
+    /// what is in an [`Arena`](crate::Arena).
+    ///
+    /// ```
+    /// use taipan::{DType, Device, Tensor};
+    ///
+    /// let weights = Tensor::zeros(&[1024, 1024], DType::F32, &Device::Cpu)?;
+    /// assert!(Device::Cpu.memory().used >= 4 << 20);
+    /// # Ok::<(), taipan::Error>(())
+    /// ```
+    pub fn memory(&self) -> Memory {
+        match self {
+            Device::Cpu => crate::cpu::buffer::memory(),
+            Device::Gpu(gpu) => gpu.memory(),
         }
     }
 

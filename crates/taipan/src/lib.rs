@@ -193,6 +193,7 @@ pub use ops::scan::{Discretization, Scan, StepSize, selective_scan, selective_sc
 pub use ops::shapes::stack;
 pub use ops::ssd::{Ssd, ssd};
 pub use ops::turn_sum::{TurnSum, turn_sum};
+pub use pool::Memory;
 #[cfg(not(target_family = "wasm"))]
 pub use profile::profile;
 pub use recompute::recompute;

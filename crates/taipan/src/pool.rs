@@ -6,6 +6,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+/// The memory of a device's tensors, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// In use by tensors.
+    pub used: usize,
+    /// In the pool, to be reused.
+    pub cached: usize,
+    /// The maximum of `used`.
+    pub peak: usize,
+}
+
 /// Idle buffers `B`, by size. The owner chooses the unit of sizes.
 pub(crate) struct Pool<B> {
     /// In the order of their return, each with its time.
@@ -54,9 +65,10 @@ impl<B> Pool<B> {
         self.live -= size;
     }
 
-    /// The sizes in use and idle, and the peak of those in use.
-    pub(crate) fn usage(&self) -> (usize, usize, usize) {
-        (self.live, self.cached, self.peak)
+    /// What is in use and idle, if a unit of sizes has so many bytes.
+    pub(crate) fn memory(&self, unit: usize) -> Memory {
+        let [used, cached, peak] = [self.live, self.cached, self.peak].map(|size| size * unit);
+        Memory { used, cached, peak }
     }
 
     /// Remove all idle buffers, for the caller to free.
@@ -90,6 +102,10 @@ pub(crate) fn size_class(size: usize) -> usize {
 mod tests {
     use super::*;
 
+    fn memory(used: usize, cached: usize, peak: usize) -> Memory {
+        Memory { used, cached, peak }
+    }
+
     #[test]
     fn the_pool_stays_within_its_limit() {
         let mut pool = Pool::new();
@@ -97,19 +113,19 @@ mod tests {
         take(&mut pool, 10);
         take(&mut pool, 5);
         assert!(pool.give(10, ()).is_empty());
-        assert_eq!(pool.usage(), (5, 10, 15));
+        assert_eq!(pool.memory(1), memory(5, 10, 15));
         take(&mut pool, 10);
-        assert_eq!(pool.usage(), (15, 0, 15), "the idle buffer is taken");
+        assert_eq!(pool.memory(1), memory(15, 0, 15), "the idle buffer is taken");
         pool.give(5, ());
         pool.give(10, ());
         take(&mut pool, 12);
-        assert_eq!(pool.usage(), (12, 0, 15), "those idle longest make room");
+        assert_eq!(pool.memory(1), memory(12, 0, 15), "those idle longest make room");
         assert!(pool.give(12, ()).is_empty());
         take(&mut pool, 6);
-        assert_eq!(pool.usage(), (6, 12, 15), "18 of 15·5/4");
+        assert_eq!(pool.memory(1), memory(6, 12, 15), "18 of 15·5/4");
         assert_eq!(pool.give(6, ()).len(), 0);
         assert_eq!(pool.clear().len(), 2);
-        assert_eq!(pool.usage(), (0, 0, 15));
+        assert_eq!(pool.memory(1), memory(0, 0, 15));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn doctor(flags: &Flags) -> Result<(), Failure> {
     let targets = ops::targets(&device, adapter.as_ref())?;
     report.ops = ops::examine(&cases, &targets, &mut screen)?;
     report.checks.push(taipan_doctor::determinism(&report.ops));
-    report.checks.extend(taipan_doctor::memory(&targets, crate::bytes));
+    report.checks.push(taipan_doctor::memory(&targets, crate::bytes));
     if flags.ops.is_empty() {
         let device = &targets[0].device;
         report.checks.extend(faults::checks(device, adapter.as_ref(), &mut screen));

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::huge_pages::{Bump, HUGE_PAGE, Huge};
 use crate::dtype::Element;
 use crate::error::{Error, Result};
-use crate::pool::{Pool, size_class};
+use crate::pool::{self, Pool, size_class};
 use crate::spec::View;
 
 /// Bytes of a cache line.
@@ -161,6 +161,11 @@ fn heap(lines: usize) -> Option<Memory> {
 }
 
 static POOL: Mutex<Pool<Memory>> = Mutex::new(Pool::new());
+
+/// What all tensors of the CPU take, but for those in an arena.
+pub(crate) fn memory() -> pool::Memory {
+    pool().memory(LINE)
+}
 
 fn pool() -> MutexGuard<'static, Pool<Memory>> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)

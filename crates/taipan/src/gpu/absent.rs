@@ -22,6 +22,7 @@ pub(crate) use self::program::{
 pub(crate) use self::program::{MAX_TENSORS, WIDTHS};
 pub(crate) use self::strided::{Strided, dims_of};
 use crate::error::{Error, Result};
+use crate::pool::Memory;
 use crate::spec::{Spec, View};
 use crate::{DType, Device};
 
@@ -135,6 +136,7 @@ methods! {
     supports(DType) -> bool;
     ensure_type(&'static str, &'static str, DType) -> Result<()>;
     is_software() -> bool;
+    memory() -> Memory;
     subgroup_size() -> Option<u32>;
     has_accurate_exp2() -> bool;
     check(&'static str) -> Result<()>;

@@ -11,7 +11,7 @@ use super::fault::scoped;
 use super::stream::BufferOffset;
 use super::{Gpu, index_errors, lock};
 use crate::error::{Error, Result, ensure};
-use crate::pool::{Pool, size_class};
+use crate::pool::{Memory, Pool, size_class};
 use crate::spec::{Spec, View};
 use crate::{DType, Device};
 
@@ -113,8 +113,8 @@ impl Buffers {
         Buffers { tensors: Pool::new(), staging: Pool::new(), allocations: 0 }
     }
 
-    pub(super) fn usage(&self) -> (usize, usize, usize) {
-        self.tensors.usage()
+    pub(super) fn memory(&self) -> Memory {
+        self.tensors.memory(1)
     }
 
     pub(super) fn allocations(&self) -> u64 {

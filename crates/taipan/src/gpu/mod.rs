@@ -85,6 +85,7 @@ use self::stream::CommandStream;
 pub(crate) use self::strided::{Strided, dims_of};
 use self::time_limit::Rate;
 use crate::error::{Error, Result};
+use crate::pool::Memory;
 use crate::{DType, Device};
 
 /// Elements are indexed by `u32`, and the smallest is two bytes: every element within this limit
@@ -108,17 +109,6 @@ struct Inner {
     stream: Mutex<CommandStream>,
     index_errors: IndexErrors,
     accurate_exp2: OnceLock<bool>,
-}
-
-/// The memory of a GPU's tensors, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// In use by tensors.
-    pub used: usize,
-    /// In the pool, to be reused.
-    pub cached: usize,
-    /// The maximum of `used`.
-    pub peak: usize,
 }
 
 /// Counters since the GPU was opened.
@@ -240,8 +230,7 @@ impl Gpu {
 
     /// The memory of tensors.
     pub fn memory(&self) -> Memory {
-        let (used, cached, peak) = lock(&self.0.buffers).usage();
-        Memory { used, cached, peak }
+        lock(&self.0.buffers).memory()
     }
 
     /// Counters since the GPU was opened.

@@ -2,9 +2,10 @@
 
 use half::f16;
 use taipan::check::{Random, array, input, tensor};
-use taipan::gpu::{Capabilities, Gpu, Memory};
+use taipan::gpu::{Capabilities, Gpu};
 use taipan::{
-    Activation, DType, Device, Element, Error, Result, Tensor, Weight, linear, linear_cross_entropy,
+    Activation, DType, Device, Element, Error, Memory, Result, Tensor, Weight, linear,
+    linear_cross_entropy,
 };
 
 use crate::{floats, fresh, limited, open, read, shared};
