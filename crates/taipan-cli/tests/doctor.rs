@@ -57,7 +57,7 @@ fn a_cpu_is_healthy() {
         within("gradient_ulp", 0.01..128.0);
         within("relative", 1e-17..0.03);
     }
-    let checks = ["determinism", "bad index", "out of memory", "training"];
+    let checks = ["determinism", "memory", "bad index", "out of memory", "training"];
     assert_eq!(names(&report["checks"], "name"), checks);
     assert_eq!(report["gpu"], Value::Null);
     assert!(report["speed"]["memory_gbs"].as_f64().unwrap() > 0.1, "{report}");
@@ -91,7 +91,7 @@ fn a_terminal_of_80_columns_has_room() {
     assert!(!text.contains('\x1b'), "{text}");
     let row = text.lines().find(|line| line.starts_with("softmax")).expect("a row");
     assert!(row.ends_with(" ok"), "{row}");
-    assert!(text.contains("\nall 9 checks passed in "), "{text}");
+    assert!(text.contains("\nall 10 checks passed in "), "{text}");
 }
 
 /// The device, and nothing of the person.
@@ -99,7 +99,7 @@ fn a_terminal_of_80_columns_has_room() {
 fn a_page_to_share() {
     let output = doctor(&["--device", "cpu", "--quick", "--ops", "softmax", "--markdown"]);
     let page = text(&output.stdout);
-    assert!(page.starts_with("# taipan doctor: all 5 checks passed\n"), "{page}");
+    assert!(page.starts_with("# taipan doctor: all 6 checks passed\n"), "{page}");
     assert!(page.contains("\n| softmax | f32 | "), "{page}");
     for variable in ["HOME", "USER", "HOSTNAME"] {
         if let Some(value) = std::env::var(variable).ok().filter(|value| value.len() > 4) {
