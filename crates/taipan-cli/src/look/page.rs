@@ -66,7 +66,11 @@ impl Page<'_> {
     pub fn summary(&self) -> String {
         let Input { ids, tokens, .. } = self.input;
         let cut = if ids.len() < *tokens { format!(", the first of {tokens}") } else { "".into() };
-        format!("{} tokens{cut}, {} layers", ids.len(), self.inspection.layers.len())
+        let layers = match self.inspection.layers.len() {
+            1 => "1 layer".to_owned(),
+            count => format!("{count} layers"),
+        };
+        format!("{} tokens{cut}, {layers}", ids.len())
     }
 
     pub fn svg(&self) -> String {

@@ -22,7 +22,7 @@ fn mamba2_is_trained_and_resumed() {
     assert!(info.starts_with("Mamba-2, ") && info.contains("state 4, 4 heads of 8, "), "{info}");
     succeed(&mut harness.program(&["generate", "whole", "--prompt", "1 times", "-n", "4"]));
     let look = succeed(&mut harness.program(&["look", "whole", "--text", "1 times"]));
-    assert_eq!(look, "look.svg: 8 tokens, 2 layers\n");
+    assert_eq!(look, "look.svg: 8 tokens, 1 layer\n");
     let differs = ["text", "--from", "whole", "--arch", "mamba", "--out", "no"];
     let differs = fail(&mut harness.bare(&differs), 2);
     assert!(differs.contains("--arch is \"mamba\", but in whole it is \"mamba2\""), "{differs}");
