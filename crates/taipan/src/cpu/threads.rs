@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 #[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
+#[cfg(not(target_family = "wasm"))]
+use smallvec::SmallVec;
 
 use crate::error::Result;
 #[cfg(not(target_family = "wasm"))]
@@ -53,6 +55,22 @@ pub(crate) fn for_chunks<T: Send>(out: &mut [T], len: usize, f: impl Fn(usize, &
     out.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk));
 }
 
+/// Call `f(i, chunk)` for each `len`-long chunk of `out`, the last of which may be shorter, by several
+/// threads if `threads` is not 1, until one fails. Takes no memory, unlike a list of tasks.
+#[cfg_attr(target_family = "wasm", allow(unused_variables))]
+pub(crate) fn try_for_chunks<T: Send>(
+    out: &mut [T],
+    len: usize,
+    threads: usize,
+    f: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
+) -> Result<()> {
+    #[cfg(not(target_family = "wasm"))]
+    if threads != 1 {
+        return try_parallel_chunks(out, len, &f);
+    }
+    out.chunks_mut(len).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
+}
+
 /// Call `f` for each task, in parallel if the `work` of all is at least [`GRAIN`] elements. The
 /// tasks must not depend on the number of threads.
 #[cfg_attr(target_family = "wasm", allow(unused_variables))]
@@ -81,9 +99,9 @@ pub(crate) fn try_for_tasks<T: Send>(
     tasks.into_iter().enumerate().try_for_each(|(i, task)| f(i, task))
 }
 
-/// Tasks that are taken by their number.
+/// Tasks that are taken by their number. A single one takes no memory.
 #[cfg(not(target_family = "wasm"))]
-struct Tasks<T>(Vec<Mutex<Option<T>>>);
+struct Tasks<T>(SmallVec<[Mutex<Option<T>>; 1]>);
 
 #[cfg(not(target_family = "wasm"))]
 impl<T> Tasks<T> {
@@ -100,6 +118,15 @@ impl<T> Tasks<T> {
 #[cfg(not(target_family = "wasm"))]
 fn parallel_chunks<T: Send>(out: &mut [T], len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     isolated(|| out.par_chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i * len, chunk)));
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn try_parallel_chunks<T: Send>(
+    out: &mut [T],
+    len: usize,
+    f: &(dyn Fn(usize, &mut [T]) -> Result<()> + Sync),
+) -> Result<()> {
+    out.par_chunks_mut(len).enumerate().try_for_each(|(i, chunk)| f(i, chunk))
 }
 
 #[cfg(not(target_family = "wasm"))]

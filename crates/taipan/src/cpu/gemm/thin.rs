@@ -3,7 +3,7 @@
 use super::{DEPTH, Entry, Finish, Rows, Strip, blocks, even, threads_for};
 use crate::cpu::CpuBuffer;
 use crate::cpu::map::{add, add_scaled};
-use crate::cpu::threads::try_for_tasks;
+use crate::cpu::threads::try_for_chunks;
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
@@ -32,33 +32,29 @@ pub(super) fn thin<T: Float, X>(
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
     let mut sums = CpuBuffer::scratch("gemm", size)?;
     let sums = sums.as_mut_slice::<T::Acc>();
-    try_for_tasks(
-        sums.chunks_mut(m * strip).collect(),
-        threads_for(n.saturating_mul(m * k)),
-        |i, sums| {
-            let columns = i * strip..n.min((i + 1) * strip);
-            if right.lines_are_lanes() {
-                let lines = right.first_line + columns.start..right.first_line + columns.end;
-                return right.source.dots(lines, &left, Strip { sums, stride: strip });
-            }
-            let mut buffer = CpuBuffer::scratch("gemm", columns.len() * size_of::<T::Acc>())?;
-            // Summed in blocks of the depth, as with many rows.
-            sums.fill(T::Acc::ZERO);
-            let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
-            let block = block.as_mut_slice::<T::Acc>();
-            for depth in blocks(0..k, even(k, DEPTH, 1)) {
-                block.fill(T::Acc::ZERO);
-                for step in depth {
-                    let line = right.read(step, columns.start, buffer.as_mut_slice());
-                    for row in 0..m {
-                        add_scaled(&mut block[row * strip..], left.row(row)[step], line);
-                    }
+    try_for_chunks(sums, m * strip, threads_for(n.saturating_mul(m * k)), |i, sums| {
+        let columns = i * strip..n.min((i + 1) * strip);
+        if right.lines_are_lanes() {
+            let lines = right.first_line + columns.start..right.first_line + columns.end;
+            return right.source.dots(lines, &left, Strip { sums, stride: strip });
+        }
+        let mut buffer = CpuBuffer::scratch("gemm", columns.len() * size_of::<T::Acc>())?;
+        // Summed in blocks of the depth, as with many rows.
+        sums.fill(T::Acc::ZERO);
+        let mut block = CpuBuffer::scratch("gemm", size_of_val(sums))?;
+        let block = block.as_mut_slice::<T::Acc>();
+        for depth in blocks(0..k, even(k, DEPTH, 1)) {
+            block.fill(T::Acc::ZERO);
+            for step in depth {
+                let line = right.read(step, columns.start, buffer.as_mut_slice());
+                for row in 0..m {
+                    add_scaled(&mut block[row * strip..], left.row(row)[step], line);
                 }
-                add(sums, block);
             }
-            Ok(())
-        },
-    )?;
+            add(sums, block);
+        }
+        Ok(())
+    })?;
     for (row, (out, x)) in out.chunks_mut(n).zip(row_data).enumerate() {
         for (i, out) in out.chunks_mut(strip).enumerate() {
             let columns = i * strip..i * strip + out.len();
