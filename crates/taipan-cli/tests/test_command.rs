@@ -247,9 +247,9 @@ fn other_systems_say_what_is_missing() {
 fn a_full_disk_is_noticed_before_it_is_full() {
     let system = System::new("disk").debian();
     let kept = |system: &System| system.0.join("target/debug/examples/interop").exists();
-    system.disk(300, 7_000);
+    system.disk(300, 4_000);
     let target = system.0.join("target");
-    let missing = format!("space for 8000 MB in {}, which has 7300,", target.display());
+    let missing = format!("space for 5000 MB in {}, which has 4300,", target.display());
     let line = format!("{missing} is missing; to get it: set CARGO_TARGET_DIR");
     system.run(&["--fast"], &[]).failed(&line);
     assert!(kept(&system));
