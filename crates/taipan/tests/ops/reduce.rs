@@ -170,6 +170,27 @@ fn a_nan_is_the_maximum() -> Result<()> {
     Ok(())
 }
 
+/// Columns are reduced several rows at a time, and the last rows one by one.
+#[test]
+fn a_nan_is_the_extremum_of_its_column() -> Result<()> {
+    let [rows, columns] = [21, 35];
+    for (device, dtype) in places(&FLOATS) {
+        for row in 0..rows {
+            let column = 3 * row % columns;
+            let mut data: Vec<f64> = (0..rows * columns).map(|i| (i * 31 % 64) as f64).collect();
+            data[row * columns + column] = f64::NAN;
+            let x = tensor(&Array { shape: vec![rows, columns], data }, dtype, &device);
+            for (name, found) in [("max", x.max_dims(&[0])?), ("min", x.min_dims(&[0])?)] {
+                for (i, found) in array(&found).data.into_iter().enumerate() {
+                    let name = format!("{name} of column {i} on {} in {dtype}", device.name());
+                    assert_eq!(found.is_nan(), i == column, "{name}: {found}, NaN in row {row}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn the_largest_of_infinities() -> Result<()> {
     for device in &devices() {
