@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::micro::Micro;
-use super::{Gemm, Operand, Side, Source, Tiles};
+use super::{Gemm, Operand, Side, Source, Tiles, Triangle};
 use crate::cpu::CpuBuffer;
 use crate::cpu::isa::Level;
 use crate::dtype::Real;
@@ -84,6 +84,18 @@ impl<A: Real> LocalGemm<A> {
         sums: &mut [A],
         store: Store,
     ) {
+        self.multiply_triangle(left, right, sums, store, Triangle::None);
+    }
+
+    /// [`multiply`](Self::multiply), without what the triangle leaves out.
+    pub(crate) fn multiply_triangle(
+        &self,
+        left: &Panels<A>,
+        right: &Panels<A>,
+        sums: &mut [A],
+        store: Store,
+        triangle: Triangle,
+    ) {
         let n = right.lanes;
         assert!(left.depth == right.depth, "gemm: operands of another depth");
         assert!(sums.len() == left.lanes * n, "gemm: an output of another size");
@@ -100,18 +112,19 @@ impl<A: Real> LocalGemm<A> {
             right: right.packed(),
             stride: n,
             add: store == Store::Add,
+            triangle,
         };
         tiles.run(0..n, sums);
     }
 
-    /// The product of the first entry, `[m, n]`.
-    pub(crate) fn run(&mut self, gemm: &Gemm<A>, sums: &mut [A], store: Store) -> Result<()> {
+    /// `sums += left·right`, of the first entry, `[m, n]`, without what the triangle leaves out.
+    pub(crate) fn add(&mut self, gemm: &Gemm<A>, sums: &mut [A], triangle: Triangle) -> Result<()> {
         let Product { m, n, k, left: left_layout, right: right_layout, .. } = gemm.product;
         let (mut left, mut right) =
             (std::mem::take(&mut self.left), std::mem::take(&mut self.right));
         self.pack_left(gemm.left, left_layout, [m, k], &mut left)?;
         self.pack_right(gemm.right, right_layout, [k, n], &mut right)?;
-        self.multiply(&left, &right, sums, store);
+        self.multiply_triangle(&left, &right, sums, Store::Add, triangle);
         (self.left, self.right) = (left, right);
         Ok(())
     }

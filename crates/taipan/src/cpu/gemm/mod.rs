@@ -485,6 +485,7 @@ impl<A: Real> PackedStrip<'_, A> {
             right: self.right,
             stride: width,
             add: self.depth.start > 0,
+            triangle: Triangle::None,
         };
         let offset = self.columns.start - self.block.start;
         for group in blocks(0..self.columns.len(), GROUP.next_multiple_of(self.micro.columns)) {
@@ -524,6 +525,32 @@ vectorized! {
     }
 }
 
+/// What is zero or not needed in a product of square matrices, whose rows and columns are in blocks
+/// of this size.
+#[derive(Clone, Copy)]
+pub(crate) enum Triangle {
+    /// Nothing.
+    None,
+    /// The left operand is zero right of its diagonal blocks.
+    LowerLeft(usize),
+    /// The left operand is zero left of its diagonal blocks.
+    UpperLeft(usize),
+    /// Sums right of the diagonal blocks are not needed; they may have any value.
+    LowerSums(usize),
+}
+
+impl Triangle {
+    /// The steps of the depth that a tile needs.
+    fn steps(self, rows: Range<usize>, first_column: usize, depth: usize) -> Range<usize> {
+        match self {
+            Triangle::LowerLeft(block) => 0..rows.end.next_multiple_of(block).min(depth),
+            Triangle::UpperLeft(block) => rows.start / block * block..depth,
+            Triangle::LowerSums(block) if first_column >= rows.end.next_multiple_of(block) => 0..0,
+            Triangle::None | Triangle::LowerSums(_) => 0..depth,
+        }
+    }
+}
+
 /// Packed blocks, and the layout of their product.
 struct Tiles<'a, A> {
     micro: &'a Micro<A>,
@@ -534,6 +561,7 @@ struct Tiles<'a, A> {
     stride: usize,
     /// Whether to add to the sums, or to overwrite them.
     add: bool,
+    triangle: Triangle,
 }
 
 impl<A: Real> Tiles<'_, A> {
@@ -549,6 +577,12 @@ impl<A: Real> Tiles<'_, A> {
                 let left = &self.left[row * self.depth..(row + mr) * self.depth];
                 let sums = &mut sums[row * self.stride + column..];
                 let rows = mr.min(height - row);
+                let steps = self.triangle.steps(row..row + rows, column, self.depth);
+                if steps.is_empty() {
+                    continue;
+                }
+                let left = &left[steps.start * mr..steps.end * mr];
+                let right = &right[steps.start * nr..steps.end * nr];
                 let (tile_rows, micro_tile) = self.micro.tile_of(rows);
                 if width == nr && tile_rows == rows {
                     micro_tile(left, right, sums, self.stride, self.add);

@@ -112,6 +112,48 @@ fn every_border_of_a_block() {
     check_types(3, 1025, 2);
 }
 
+/// A triangle leaves out zeros and what is not needed, and nothing else.
+#[test]
+fn triangles_of_every_block() {
+    for (n, block) in [(1, 1), (31, 1), (64, 1), (64, 4), (63, 7), (70, 35)] {
+        let is_lower = |i: usize, j: usize| j / block <= i / block;
+        let (full, right) = (whole_numbers::<f32>(n * n, 1), whole_numbers::<f32>(n * n, 2));
+        for level in Level::available() {
+            let product = |triangle: Triangle, kept: &dyn Fn(usize, usize) -> bool| {
+                let left: Vec<f32> = (0..n * n)
+                    .map(|at| if kept(at / n, at % n) { full[at] } else { 0.0 })
+                    .collect();
+                let (left, right) =
+                    (Dense { data: &left, stride: n }, Dense { data: &right, stride: n });
+                let product = Product {
+                    entries: 1,
+                    m: n,
+                    n,
+                    k: n,
+                    left: Layout::RowMajor,
+                    right: Layout::RowMajor,
+                };
+                let gemm = Gemm { product, left: &left, right: &right };
+                let mut sums = vec![1.0; n * n];
+                level.while_in_use(|| LocalGemm::new().add(&gemm, &mut sums, triangle)).unwrap();
+                sums
+            };
+            let what = format!("{n} in blocks of {block}, {level:?}");
+            let lower = product(Triangle::None, &is_lower);
+            assert_eq!(product(Triangle::LowerLeft(block), &is_lower), lower, "{what}");
+            let is_upper = |i, j| is_lower(j, i);
+            let upper = product(Triangle::None, &is_upper);
+            assert_eq!(product(Triangle::UpperLeft(block), &is_upper), upper, "{what}");
+            let (all, some) = [Triangle::None, Triangle::LowerSums(block)]
+                .map(|triangle| product(triangle, &|_, _| true))
+                .into();
+            for at in (0..n * n).filter(|at| is_lower(at / n, at % n)) {
+                assert_eq!(some[at], all[at], "{what}: row {}, column {}", at / n, at % n);
+            }
+        }
+    }
+}
+
 /// Lines in 8 bits against f64: with few rows these are in 8 bits too, with more they are exact.
 #[test]
 fn lines_in_8_bits() {

@@ -1,11 +1,12 @@
 //! The gradients of the scan on the CPU.
 
 use super::cpu::{
-    Chunk, Decays, Inputs, Masks, Workspace, mask, product, save_and_scale, scale_rows, split_into,
+    Chunk, Decays, Inputs, Masks, StateProduct, Workspace, mask, product, save_and_scale,
+    scale_rows, split_into,
 };
 use super::{ChunkedScan, OP, Optional, Sizes};
 use crate::cpu::CpuBuffer;
-use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store};
+use crate::cpu::gemm::{Dense, Gemm, Panels, Store, Triangle};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::{add, add_scaled};
 use crate::cpu::reduce::{dot, sum};
@@ -77,16 +78,17 @@ impl<T: Float> Backward<'_, T> {
     /// `dstates`, `[b, h, chunks, p, n]`, are those of the states after each chunk.
     fn retreat(&self, dstate: &mut [T::Acc], dstates: &mut [T::Acc]) -> Result<()> {
         let (inputs, sizes) = (&self.inputs, self.inputs.sizes);
-        let Sizes { h, p, n, .. } = sizes;
+        let Sizes { h, p, .. } = sizes;
         if dstates.is_empty() {
             return Ok(());
         }
         let one = sizes.state();
+        let packed = inputs.packed(inputs.q, &(0..sizes.chunks()))?;
         let heads = dstate.chunks_mut(one).zip(dstates.chunks_mut(sizes.chunks() * one));
         let tasks: Vec<_> = heads.collect();
         try_for_tasks(tasks, inputs.threads(sizes.chunks()), |i, (dstate, dstates)| {
             let (sequence, head) = (i / h, i % h);
-            let mut gemm = LocalGemm::new();
+            let mut product = StateProduct::new(&packed);
             let mut rows = inputs.row_buffer()?;
             for (index, after) in dstates.chunks_mut(one).enumerate().rev() {
                 let chunk = inputs.chunk(sequence, index);
@@ -95,10 +97,7 @@ impl<T: Float> Backward<'_, T> {
                 inputs.widened_rows(self.dy, &chunk, head, rows);
                 scale_rows(rows, p, &decays.before, sizes.r);
                 save_and_scale(dstate, decays.all, after);
-                let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
-                let q = inputs.group(inputs.q, &chunk, inputs.group_of(head));
-                let left = Dense { data: &*rows, stride: p };
-                gemm.run(&Gemm { product, left: &left, right: &q }, dstate, Store::Add)?;
+                product.add(rows, &chunk, inputs.group_of(head), dstate)?;
             }
             Ok(())
         })
@@ -179,9 +178,9 @@ impl<T: Float> Backward<'_, T> {
             // dq += weights·k, dk += weightsᵀ·q
             let product_of = |left| product(rows, n, rows, left, Layout::RowMajor);
             let gemm = Gemm { product: product_of(Layout::RowMajor), left: &weights, right: &k };
-            workspace.gemm.run(&gemm, sums.dq, Store::Add)?;
+            workspace.gemm.add(&gemm, sums.dq, Triangle::LowerLeft(sizes.r))?;
             let gemm = Gemm { product: product_of(Layout::Transposed), left: &weights, right: &q };
-            workspace.gemm.run(&gemm, sums.dk, Store::Add)?;
+            workspace.gemm.add(&gemm, sums.dk, Triangle::UpperLeft(sizes.r))?;
             for (to, from) in [(&mut *grads.dq, &*sums.dq), (&mut *grads.dk, &*sums.dk)] {
                 for (to, from) in to.chunks_mut(g * n).zip(from.chunks(n)) {
                     T::narrow(from, &mut to[group * n..][..n]);
@@ -231,7 +230,13 @@ impl<T: Float> Backward<'_, T> {
         // of the same step, if these have a factor of their own.
         workspace.gemm.pack_left(&dy, Layout::RowMajor, [rows, p], &mut sums.panels)?;
         workspace.gemm.pack_right(&x, Layout::Transposed, [p, rows], &mut workspace.right)?;
-        workspace.gemm.multiply(&sums.panels, &workspace.right, sums.products, Store::Overwrite);
+        workspace.gemm.multiply_triangle(
+            &sums.panels,
+            &workspace.right,
+            sums.products,
+            Store::Overwrite,
+            Triangle::LowerSums(r),
+        );
         decays.fill_lambda(workspace.lambda);
         let (scores, lambda) = (&*workspace.scores, &*workspace.lambda);
         let (ones, own) = (vec![T::Acc::ONE; steps], grads.down.is_some());
@@ -246,7 +251,7 @@ impl<T: Float> Backward<'_, T> {
         let product_of = product(rows, p, rows, Layout::Transposed, Layout::RowMajor);
         let masked = Dense { data: &*workspace.masked, stride: rows };
         let gemm = Gemm { product: product_of, left: &masked, right: &dy };
-        workspace.gemm.run(&gemm, workspace.tile, Store::Add)?;
+        workspace.gemm.add(&gemm, workspace.tile, Triangle::UpperLeft(r))?;
 
         let (mut dscale, mut dd) = (zeros(steps), T::Acc::ZERO);
         for (i, (tile, x)) in workspace.tile.chunks(p).zip(workspace.x.chunks(p)).enumerate() {
@@ -287,7 +292,7 @@ impl<T: Float> Backward<'_, T> {
         let product_of = product(rows, n, p, Layout::RowMajor, Layout::RowMajor);
         let left = Dense { data: &*workspace.x, stride: p };
         let gemm = Gemm { product: product_of, left: &left, right: &after };
-        workspace.gemm.run(&gemm, sums.dk, Store::Add)?;
+        workspace.gemm.add(&gemm, sums.dk, Triangle::None)?;
 
         through.all = decays.all * dot(dstate, state);
         let da = grads.da.iter_mut().skip(head).step_by(h);
@@ -327,7 +332,7 @@ struct Through<A> {
 
 impl<A: Real> Through<A> {
     /// The gradient of `a` at each step, with `Γ`, `[rows, rows]`, what passes from the inputs of
-    /// row `j` to the outputs of row `i`:
+    /// row `j` to the outputs of row `i`, of a step that is not earlier:
     /// `da_t = Σ_{i≥t>j} Γ[i, j] + Σ_{i≥t} before_i + Σ_{j<t} after_j + all`.
     fn decay_gradients(&self, gamma: &[A], r: usize) -> Vec<A> {
         let steps = self.before.len();
@@ -337,11 +342,12 @@ impl<A: Real> Through<A> {
         let mut da = vec![self.all; steps];
         let mut before = A::ZERO;
         for t in (0..steps).rev() {
+            columns.truncate(t * r);
             gamma[t * r * rows..(t + 1) * r * rows]
                 .chunks(rows)
-                .for_each(|row| add(&mut columns, row));
+                .for_each(|row| add(&mut columns, &row[..t * r]));
             before += self.before[t];
-            da[t] += sum(&columns[..t * r]) + before;
+            da[t] += sum(&columns) + before;
         }
         let mut after = A::ZERO;
         for (da, term) in da.iter_mut().zip(&self.after) {
@@ -364,19 +370,19 @@ fn own_products<A: Real>(scores: &[A], products: &[A], steps: usize) -> impl Ite
 
 vectorized! {
     /// With `weight[i, j] = products[i, j]·factors[j]`, the factors of step `i / r`: adds it to
-    /// `weights`, and sets `products` to `weight ⊙ scores`, which is `Γ`.
+    /// `weights`, and sets `products` to `weight ⊙ scores`, which is `Γ`; not for later steps.
     fn weigh<I: Isa, A: Real>(products: &mut [A], weights: &mut [A], masks: &Masks<A>) {
         let (steps, r) = (masks.scale.len(), masks.r);
         let rows = steps * r;
         let mut factors = [A::ZERO; super::CHUNK];
-        let factors = &mut factors[..rows];
         for t in 0..steps {
+            let factors = &mut factors[..(t + 1) * r];
             masks.factors(t, factors);
+            let len = factors.len();
             for i in t * r..(t + 1) * r {
-                let (scores, row) = (&masks.scores[i * rows..][..rows], i * rows);
-                let (products, weights) =
-                    (&mut products[row..][..rows], &mut weights[row..][..rows]);
-                for j in 0..rows {
+                let (scores, row) = (&masks.scores[i * rows..][..len], i * rows);
+                let (products, weights) = (&mut products[row..][..len], &mut weights[row..][..len]);
+                for j in 0..len {
                     let weight = products[j] * factors[j];
                     weights[j] += weight;
                     products[j] = weight * scores[j];

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::{ChunkedScan, OP, Optional, Sizes};
-use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store, threads_for};
+use crate::cpu::gemm::{Dense, Gemm, LocalGemm, Panels, Store, Triangle, threads_for};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::add_scaled;
 use crate::cpu::threads::try_for_tasks;
@@ -140,16 +140,17 @@ impl<'a, T: Float> Inputs<'a, T> {
         state: &mut [T::Acc],
         states: &mut [T::Acc],
     ) -> Result<()> {
-        let Sizes { h, p, n, .. } = self.sizes;
+        let Sizes { h, p, .. } = self.sizes;
         if states.is_empty() {
             return Ok(());
         }
         let one = self.sizes.state();
+        let packed = self.packed(self.k, &chunks)?;
         let tasks: Vec<_> =
             state.chunks_mut(one).zip(states.chunks_mut(chunks.len() * one)).collect();
         try_for_tasks(tasks, self.threads(chunks.len()), |i, (state, states)| {
             let (sequence, head) = (i / h, i % h);
-            let mut gemm = LocalGemm::new();
+            let mut product = StateProduct::new(&packed);
             let mut inputs = self.row_buffer()?;
             for (index, before) in chunks.clone().zip(states.chunks_mut(one)) {
                 let chunk = self.chunk(sequence, index);
@@ -158,13 +159,33 @@ impl<'a, T: Float> Inputs<'a, T> {
                 self.widened_rows(self.x, &chunk, head, inputs);
                 scale_rows(inputs, p, &decays.entering(), self.sizes.r);
                 save_and_scale(state, decays.all, before);
-                let product = product(p, n, chunk.rows, Layout::Transposed, Layout::RowMajor);
-                let k = self.group(self.k, &chunk, self.group_of(head));
-                let left = Dense { data: &*inputs, stride: p };
-                gemm.run(&Gemm { product, left: &left, right: &k }, state, Store::Add)?;
+                product.add(inputs, &chunk, self.group_of(head), state)?;
             }
             Ok(())
         })
+    }
+
+    /// `k` or `q` of these chunks, packed once for all heads of a group.
+    pub(super) fn packed<'x>(
+        &'x self,
+        k: &'x [T],
+        chunks: &Range<usize>,
+    ) -> Result<PackedGroups<'x, T>> {
+        let Sizes { b, g, h, n, .. } = self.sizes;
+        let mut panels = Vec::new();
+        if g < h {
+            panels.resize_with(b * chunks.len() * g, Panels::default);
+            let tasks = panels.chunks_mut(g).collect();
+            try_for_tasks(tasks, self.threads(chunks.len()), |i, panels: &mut [_]| {
+                let chunk = self.chunk(i / chunks.len(), chunks.start + i % chunks.len());
+                let gemm = LocalGemm::new();
+                panels.iter_mut().enumerate().try_for_each(|(group, panels)| {
+                    let k = self.group(k, &chunk, group);
+                    gemm.pack_right(&k, Layout::RowMajor, [chunk.rows, n], panels)
+                })
+            })?;
+        }
+        Ok(PackedGroups { inputs: self, k, chunks: chunks.clone(), panels })
     }
 
     /// Memory for the rows of a head in a chunk.
@@ -220,7 +241,7 @@ impl<'a, T: Float> Inputs<'a, T> {
                     let left = Dense { data: &*workspace.masked, stride: chunk.rows };
                     let right = Dense { data: &*workspace.x, stride: p };
                     let intra = Gemm { product, left: &left, right: &right };
-                    workspace.gemm.run(&intra, workspace.tile, Store::Add)?;
+                    workspace.gemm.add(&intra, workspace.tile, Triangle::LowerLeft(r))?;
                     for (i, tile) in workspace.tile.chunks(p).enumerate() {
                         T::narrow(tile, &mut y[i * row + head * p..][..p]);
                     }
@@ -230,7 +251,8 @@ impl<'a, T: Float> Inputs<'a, T> {
         })
     }
 
-    /// `q·kᵀ` of a group, `[rows, rows]`; its `q` stays packed in `workspace`.
+    /// `q·kᵀ` of a group, `[rows, rows]`, for `k` of no later step than `q`; its `q` stays packed in
+    /// `workspace`.
     pub(super) fn scores(
         &self,
         chunk: &Chunk,
@@ -241,11 +263,12 @@ impl<'a, T: Float> Inputs<'a, T> {
         let (rows, n) = (chunk.rows, self.sizes.n);
         workspace.gemm.pack_left(&q, Layout::RowMajor, [rows, n], &mut workspace.left)?;
         workspace.gemm.pack_right(&k, Layout::Transposed, [n, rows], &mut workspace.right)?;
-        workspace.gemm.multiply(
+        workspace.gemm.multiply_triangle(
             &workspace.left,
             &workspace.right,
             workspace.scores,
             Store::Overwrite,
+            Triangle::LowerSums(self.sizes.r),
         );
         Ok(())
     }
@@ -284,6 +307,55 @@ impl<'a, T: Float> Inputs<'a, T> {
                 spans.map(move |(i, span)| (self.chunk(sequence, chunks.start + i), span))
             })
             .collect()
+    }
+}
+
+/// `k` or `q` of some chunks; packed, if several heads share a group.
+pub(super) struct PackedGroups<'a, T: Float> {
+    inputs: &'a Inputs<'a, T>,
+    k: &'a [T],
+    chunks: Range<usize>,
+    /// `[b, chunks, g]` panels, or none.
+    panels: Vec<Panels<T::Acc>>,
+}
+
+/// The products of a task that enter its states.
+pub(super) struct StateProduct<'a, T: Float> {
+    groups: &'a PackedGroups<'a, T>,
+    gemm: LocalGemm<T::Acc>,
+    left: Panels<T::Acc>,
+    right: Panels<T::Acc>,
+}
+
+impl<'a, T: Float> StateProduct<'a, T> {
+    pub(super) fn new(groups: &'a PackedGroups<'a, T>) -> Self {
+        let (left, right) = (Panels::default(), Panels::default());
+        StateProduct { groups, gemm: LocalGemm::new(), left, right }
+    }
+
+    /// `state += rowsᵀ·k`, with the rows of a head, `[rows, p]`, and `k` of its group, `[rows, n]`.
+    pub(super) fn add(
+        &mut self,
+        rows: &[T::Acc],
+        chunk: &Chunk,
+        group: usize,
+        state: &mut [T::Acc],
+    ) -> Result<()> {
+        let PackedGroups { inputs, k, chunks, panels } = self.groups;
+        let Sizes { p, n, g, .. } = inputs.sizes;
+        let rows = Dense { data: rows, stride: p };
+        self.gemm.pack_left(&rows, Layout::Transposed, [p, chunk.rows], &mut self.left)?;
+        let at = (chunk.sequence * chunks.len() + chunk.index - chunks.start) * g + group;
+        let right = match panels.get(at) {
+            Some(shared) => shared,
+            None => {
+                let k = inputs.group(k, chunk, group);
+                self.gemm.pack_right(&k, Layout::RowMajor, [chunk.rows, n], &mut self.right)?;
+                &self.right
+            }
+        };
+        self.gemm.multiply(&self.left, right, state, Store::Add);
+        Ok(())
     }
 }
 
@@ -349,8 +421,8 @@ impl<A: Real> Decays<A> {
         self.after.iter().zip(&self.scale).map(|(after, scale)| *after * *scale).collect()
     }
 
-    /// `lambda[t, j]`, the decay from after step `j` to after step `t`; 0 for `j > t`. Each
-    /// exponent is the sum of its own steps: a difference of long sums would lose digits.
+    /// `lambda[t, j]`, the decay from after step `j` to after step `t`, for `j < t`. Each exponent is
+    /// the sum of its own steps: a difference of long sums would lose digits.
     pub(super) fn fill_lambda(&self, lambda: &mut [A]) {
         lambda_rows(&self.a, lambda);
     }
@@ -416,11 +488,11 @@ pub(super) struct Masks<'a, A> {
 }
 
 impl<A: Real> Masks<'_, A> {
-    /// `factors[j] = lambda[t, j / r]·scale[j / r]`
+    /// `factors[j] = lambda[t, j / r]·scale[j / r]`, of the rows up to those of step `t`
     #[inline(always)]
     pub(super) fn factors(&self, t: usize, factors: &mut [A]) {
         let (steps, r) = (self.scale.len(), self.r);
-        let lambda = &self.lambda[t * steps..][..steps];
+        let lambda = &self.lambda[t * steps..][..t];
         if r == 1 {
             for ((factor, lambda), scale) in factors.iter_mut().zip(lambda).zip(self.scale) {
                 *factor = *lambda * *scale;
@@ -429,7 +501,7 @@ impl<A: Real> Masks<'_, A> {
             let by_step = factors.chunks_exact_mut(r).zip(lambda).zip(self.scale);
             by_step.for_each(|((factors, lambda), scale)| factors.fill(*lambda * *scale));
         }
-        factors[t * r..(t + 1) * r].fill(self.own[t]);
+        factors[t * r..].fill(self.own[t]);
     }
 }
 
@@ -466,28 +538,28 @@ vectorized! {
                 *sum += a[t];
             }
             sums[t] = A::ZERO;
-            let (decays, later) = row.split_at_mut(t + 1);
-            for (decay, sum) in decays.iter_mut().zip(&*sums) {
+            for (decay, sum) in row[..t].iter_mut().zip(&*sums) {
                 *decay = sum.exp::<I>();
             }
-            later.fill(A::ZERO);
         }
     }
 
-    /// `masked[i, j] = scores[i, j]·factors[j]`, with the factors of step `i / r`.
+    /// `masked[i, j] = scores[i, j]·factors[j]`, with the factors of step `i / r`; 0 for later steps.
     pub(super) fn mask<I: Isa, A: Real>(masks: &Masks<A>, masked: &mut [A]) {
         let (steps, r) = (masks.scale.len(), masks.r);
         let rows = steps * r;
         let mut factors = [A::ZERO; super::CHUNK];
-        let factors = &mut factors[..rows];
         for t in 0..steps {
+            let factors = &mut factors[..(t + 1) * r];
             masks.factors(t, factors);
             let range = t * r * rows..(t + 1) * r * rows;
             let scores = masks.scores[range.clone()].chunks_exact(rows);
             for (masked, scores) in masked[range].chunks_exact_mut(rows).zip(scores) {
+                let (masked, later) = masked.split_at_mut(factors.len());
                 for ((masked, score), factor) in masked.iter_mut().zip(scores).zip(&*factors) {
                     *masked = *score * *factor;
                 }
+                later.fill(A::ZERO);
             }
         }
     }
