@@ -122,6 +122,8 @@ pub fn run<R>(f: impl FnOnce(Job) -> Result<R, Failure>) -> Result<R, Failure> {
                 std::thread::sleep(std::time::Duration::from_secs(3));
             }
             crate::message::error(format!("{name}: {error}"));
+            // MPICH's launcher drops what it has not passed on when the job is aborted.
+            std::thread::sleep(std::time::Duration::from_millis(300));
             Session::abort(crate::exit_code(&error))
         }
     }
