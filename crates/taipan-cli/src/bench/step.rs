@@ -6,7 +6,7 @@ use serde::Serialize;
 use taipan::nn::Module;
 use taipan::optim::{AdamW, AdamWOptions, Group};
 use taipan::{DType, Device, Tensor, roofline};
-use taipan_lm::{Batch, LanguageModel};
+use taipan_lm::{Batch, LanguageModel, Lora};
 
 use super::{Common, Table, config, peak_memory, product_flops, seconds, together};
 use crate::arch::Arch;
@@ -42,6 +42,11 @@ pub struct Step {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     grad_accum: Option<u32>,
+    /// Train LoRA adapters of this rank, and nothing else, and compare with the step of a frozen model
+    /// without adapters
+    #[arg(long, value_name = "RANK")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1 << 12))]
+    lora: Option<u32>,
     /// Show where the time of a step goes, op by op
     #[arg(long)]
     profile: bool,
@@ -66,6 +71,8 @@ struct Report {
     batch: [usize; 2],
     /// Of the fastest step.
     step_ms: f64,
+    /// Of one without adapters, for `--lora`, in the same rounds.
+    frozen_step_ms: Option<f64>,
     tokens_per_second: f64,
     /// Operations of the matrix products per second of the whole step, in 10⁹; what multiply-adds in
     /// registers reached on the device; the fraction.
@@ -93,8 +100,9 @@ fn step_in(job: Job, flags: &Step) -> Result<(), Failure> {
     if accum == 1 {
         return crate::print_report(&measure(flags)?, flags.common.json);
     }
-    if flags.profile {
-        return usage("--profile is for one batch per step");
+    if flags.profile || flags.lora.is_some() {
+        let flag = if flags.profile { "--profile" } else { "--lora" };
+        return usage(format!("{flag} is for one batch per step"));
     }
     let device = machine::open_local(&flags.common.device, job.local_rank)?;
     machine::check(&device, taipan::DType::from(flags.common.dtype))?;
@@ -106,22 +114,28 @@ fn step_in(job: Job, flags: &Step) -> Result<(), Failure> {
 
 fn measure(flags: &Step) -> Result<Report, Failure> {
     let device = machine::device(&flags.common.device, flags.common.dtype)?;
-    let mut training = Training::new(flags, &device)?;
+    let mut training = Training::new(flags, flags.lora, &device)?;
+    let mut frozen = flags.lora.map(|_| Training::frozen(flags, &device)).transpose()?;
     let [m, k, n] = PRODUCT;
     let random = |shape: &[usize]| Tensor::randn(shape, 1, DType::F32, &Device::Cpu);
     let (a, b) = (random(&[m, k])?, random(&[k, n])?);
-    let (mut fastest, mut product) = (f64::INFINITY, f64::INFINITY);
+    let (mut fastest, mut fastest_frozen, mut product) =
+        (f64::INFINITY, f64::INFINITY, f64::INFINITY);
     // The first compiles kernels and fills the memory pool.
     training.step()?;
     for _ in 0..flags.common.rounds {
         fastest = fastest.min(seconds(|| training.step().map(drop))?);
+        if let Some(frozen) = &mut frozen {
+            fastest_frozen = fastest_frozen.min(seconds(|| frozen.step().map(drop))?);
+        }
         product = product.min(seconds(|| Ok(a.matmul(&b).map(drop)?))?);
     }
     let peak_memory = peak_memory();
     let peak = roofline::bounds(&device)?.flops;
-    // The gradients of a product are two products.
+    // The gradients of a product are two products, and one if its weight is frozen.
     let tokens = flags.batch_size * flags.block_size;
-    let flops = 3.0 * product_flops(training.model.config(), tokens, tokens);
+    let products = if flags.lora.is_some() { 2.0 } else { 3.0 };
+    let flops = products * product_flops(training.model.config(), tokens, tokens);
     let profile =
         flags.profile.then(|| Table::fastest(flags.common.rounds, || training.step().map(drop)));
     let profile = profile.transpose()?;
@@ -132,6 +146,7 @@ fn measure(flags: &Step) -> Result<Report, Failure> {
         parameters: training.model.config().parameters(),
         batch: [flags.batch_size, flags.block_size],
         step_ms: 1e3 * fastest,
+        frozen_step_ms: frozen.map(|_| 1e3 * fastest_frozen),
         tokens_per_second: (flags.batch_size * flags.block_size) as f64 / fastest,
         gflops: 1e-9 * flops / fastest,
         peak_gflops: 1e-9 * peak,
@@ -150,7 +165,7 @@ struct Training {
 }
 
 impl Training {
-    fn new(flags: &Step, device: &Device) -> Result<Training, Failure> {
+    fn new(flags: &Step, lora: Option<u32>, device: &Device) -> Result<Training, Failure> {
         let config = config(flags.arch, flags.shape(), flags.d_state)?;
         let (batch_size, block_size) = (flags.batch_size, flags.block_size);
         let tokens = batch_size.saturating_mul(block_size);
@@ -168,9 +183,34 @@ impl Training {
             seq_start: (0..tokens).map(|i| u32::from(i % block_size == block_size / 2)).collect(),
         };
         let model = LanguageModel::new(&config, flags.common.dtype.into(), 1, device)?;
+        let model = match lora {
+            Some(rank) => {
+                model.with_lora(&Lora { rank: rank as usize, ..Lora::new(&config) }, 1)?
+            }
+            None => model,
+        };
+        Training::of(model, batch)
+    }
+
+    /// The same without adapters, and with everything frozen but the first norm: the gradient goes
+    /// through the whole model.
+    fn frozen(flags: &Step, device: &Device) -> Result<Training, Failure> {
+        let Training { mut model, batch, .. } = Training::new(flags, None, device)?;
+        let mut is_first = true;
+        for (name, parameter) in model.parameters_mut() {
+            let is_trained = name.contains("norm") && std::mem::take(&mut is_first);
+            if !is_trained {
+                *parameter = parameter.detached();
+            }
+        }
+        Training::of(model, batch)
+    }
+
+    fn of(model: LanguageModel, batch: Batch) -> Result<Training, Failure> {
         let options = AdamWOptions { max_norm: Some(1.0), ..AdamWOptions::default() };
+        let trained = model.parameters().into_iter().filter(|p| p.is_tracked());
         let parameters: Vec<(&Tensor, Group)> =
-            model.parameters().into_iter().map(|p| (p.tensor, Group::default())).collect();
+            trained.map(|p| (p.tensor, Group::default())).collect();
         let adamw = AdamW::new(options, &parameters)?;
         Ok(Training { model, adamw, batch })
     }
@@ -179,8 +219,8 @@ impl Training {
     fn step(&mut self) -> Result<f64, Failure> {
         let loss = self.model.loss(&self.batch)?;
         let grads = loss.backward_from(&self.adamw.loss_scale().cast(loss.dtype())?)?;
-        let mut parameters: Vec<&mut Tensor> =
-            self.model.parameters_mut().into_iter().map(|(_, parameter)| parameter).collect();
+        let parameters = self.model.parameters_mut().into_iter().map(|(_, parameter)| parameter);
+        let mut parameters: Vec<&mut Tensor> = parameters.filter(|p| p.is_tracked()).collect();
         self.adamw.step(1e-4, &mut parameters, &grads)?;
         let loss = loss.item()?;
         self.adamw.status_blocking()?;
@@ -199,6 +239,10 @@ impl fmt::Display for Report {
         write!(f, "{millions:.1} M parameters in {}, ", self.dtype)?;
         writeln!(f, "{batch_size} x {block_size} tokens")?;
         writeln!(f, "step     {:>9.1} ms  {:.0} tokens/s", self.step_ms, self.tokens_per_second)?;
+        if let Some(frozen) = self.frozen_step_ms {
+            let ratio = self.step_ms / frozen;
+            writeln!(f, "adapters {ratio:>9.2} × the step without them, {frozen:.1} ms")?;
+        }
         let percent = 100.0 * self.fraction;
         write!(f, "products {:>9.1} GF/s, ", self.gflops)?;
         writeln!(
