@@ -55,10 +55,10 @@ impl CpuBuffer {
     /// A buffer whose contents are unspecified, for `op` to fill.
     pub(crate) fn scratch(op: &'static str, bytes: usize) -> Result<Self> {
         let class = size_class(bytes.div_ceil(LINE));
-        let (idle, evicted) = pool().take(class);
+        let (idle, evicted) = pool().take(class..=class.saturating_mul(2));
         drop(evicted);
         let memory = match idle {
-            Some(memory) => memory,
+            Some((_, memory)) => memory,
             None => fresh(class).ok_or(Error::Memory { op, bytes, device: "cpu" })?,
         };
         Ok(Self { memory, bytes })
