@@ -32,7 +32,8 @@ async function openFiles(files) {
   if (!files.length) return;
   const zip = files.find((file) => file.name.endsWith(".zip"));
   const named = Object.fromEntries(files.map((file) => [file.name, file]));
-  await open(zip ?? named, (zip ?? files[0]).name.replace(/\.(zip|safetensors|json)$/, ""));
+  const weights = files.find((file) => /\.(safetensors|bin)$/.test(file.name)) ?? files[0];
+  await open(zip ?? named, (zip ?? weights).name.replace(/\.(zip|safetensors|bin|json)$/, ""));
 }
 
 async function open(source, name) {

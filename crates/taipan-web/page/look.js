@@ -11,6 +11,7 @@ const SHARE = 0.1;
 export function look(session, settings) {
   let seen = null; // the last Inspection
   let seenAt = ""; // the step it shows
+  let lanes = "channels"; // what has a step size of its own
   let layer = 0;
   let channel = 0; // 0 for all, otherwise 1 + its index
   let attention = null; // of `layer`, [tokens, tokens]
@@ -29,9 +30,11 @@ export function look(session, settings) {
       $("#norm-readout").value =
         row === null
           ? ""
-          : `layer ${row + 1} after ${name(col)}: ${format.number(
-              seen.stateNorm[row * seen.tokens.length + col],
-            )}`;
+          : attends(row)
+            ? `layer ${row + 1} is attention: it has no state`
+            : `layer ${row + 1} after ${name(col)}: ${format.number(
+                seen.stateNorm[row * seen.tokens.length + col],
+              )}`;
     },
   });
   const heatAttention = new Heat($("#attention"), {
@@ -64,6 +67,8 @@ export function look(session, settings) {
   plot.setAttribute("aria-label", "Gradient by distance. Arrow keys move along the curve.");
 
   const name = (token) => quoted(seen.tokens[token].text);
+  /** Whether a layer is attention alone: it has no step sizes, no half-lives and no state. */
+  const attends = (i) => Number.isNaN(seen.delta[i * seen.tokens.length]);
   const reachAt = (back) => {
     const n = seen.tokens.length;
     return seen.gradientReach[layer * n + n - 1 - back];
@@ -129,7 +134,9 @@ export function look(session, settings) {
         : session.opened
           ? `of ${session.opened.name}`
           : "before any training";
+      lanes = /^(falcon_)?mamba$/.test(model.config?.model_type ?? "mamba") ? "channels" : "heads";
       layer = Math.min(layer, seen.layers - 1);
+      channel = Math.min(channel, seen.channels);
       await details();
     } finally {
       looking = false;
@@ -199,7 +206,9 @@ export function look(session, settings) {
       ],
       rows: (seen?.tokens ?? []).map((t, k) => [
         quoted(t.text),
-        ...layers().map((i) => format.number(values[i * seen.tokens.length + k])),
+        ...layers().map((i) =>
+          attends(i) ? "–" : format.number(values[i * seen.tokens.length + k]),
+        ),
       ]),
     };
   }
@@ -236,14 +245,18 @@ export function look(session, settings) {
     $("#views").classList.toggle("none", !seen);
     if (!seen) return;
     const n = seen.tokens.length;
+    const attending = layers().filter(attends).map((i) => i + 1);
     setText(
       $("#look-caption"),
-      `${n} tokens, ${seen.layers} layers, ${format.count(seen.channels)} ` +
-        `channels each; ${seenAt}.`,
+      `${n} tokens, ${seen.layers} layers, ${format.count(seen.channels)} ${lanes} each` +
+        (attending.length ? `, attention in layer ${attending.join(", ")}` : "") +
+        `; ${seenAt}.`,
     );
     range($("#layer"), 1, seen.layers, layer + 1);
     setText($("#layer-show"), `${layer + 1} / ${seen.layers}`);
-    range($("#channel"), 0, seen.channels, channel);
+    $(".v-delta").classList.toggle("without", attends(layer));
+    range($("#channel"), 0, attends(layer) ? 0 : seen.channels, channel);
+    setText($("#channel-name"), lanes === "heads" ? "Head" : "Channel");
     setText($("#channel-show"), channel ? String(channel) : "all");
     strip($("#delta"));
     strip($("#attention-text"));
@@ -288,8 +301,8 @@ export function look(session, settings) {
 
   function shade(delta) {
     const [low, high] = [Math.min(...delta), Math.max(...delta)];
-    const none = Number.isNaN(low); // a layer of attention
-    setText($("#delta-low"), none ? "none in this layer" : format.number(low));
+    const none = attends(layer);
+    setText($("#delta-low"), none ? "none: this layer is attention" : format.number(low));
     setText($("#delta-high"), none ? "" : format.number(high));
     delta.forEach((value, k) => {
       const span = $("#delta").children[k];
@@ -307,6 +320,11 @@ export function look(session, settings) {
   }
 
   function bars() {
+    if (attends(layer)) {
+      const why = "This layer is attention: it keeps every token and forgets none.";
+      $("#half").replaceChildren(el("p", {}, why));
+      return;
+    }
     const all = bins();
     const most = Math.max(1, ...all.map((b) => b.counts[layer]));
     const columns = el(

@@ -86,6 +86,19 @@ impl Saved {
     pub(crate) fn sum_later(&mut self, i: usize, terms: Terms) {
         self.exchange.unsummed.push((i, terms));
     }
+
+    /// [`Op::backward`], and what it exchanges with the pass through the graph.
+    fn backward(
+        mut self,
+        op: &dyn Op,
+        dys: &[Tensor],
+        exchange: &mut Exchange,
+    ) -> Result<Vec<Option<Tensor>>> {
+        self.exchange = std::mem::take(exchange);
+        let grads = op.backward(&mut self, dys);
+        *exchange = self.exchange;
+        grads
+    }
 }
 
 /// The gradients of the inputs, given those of the results.
@@ -141,13 +154,25 @@ impl Drop for Node {
 
 /// Run `op` and, if an input is tracked, add it to the graph.
 pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let (mut results, saved) = forward(&op, inputs)?;
+    if let Some(saved) = saved {
+        let name = op.name();
+        let backward =
+            move |dys: &[Tensor], exchange: &mut Exchange| saved.backward(&op, dys, exchange);
+        add_node(name, inputs, &mut results, Box::new(backward));
+    }
+    Ok(results)
+}
+
+/// The results of `op` and, if an input is tracked, what its backward needs.
+fn forward(op: &dyn Op, inputs: &[&Tensor]) -> Result<(Vec<Tensor>, Option<Saved>)> {
     if !grad_mode::is_enabled() || inputs.iter().all(|t| t.edge.is_none()) {
-        return run(&op, inputs);
+        return Ok((run(op, inputs)?, None));
     }
     let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some()).collect();
-    let (mut results, extra_saved) = run_saving(&op, inputs)?;
+    let (results, extra_saved) = run_saving(op, inputs)?;
     let save = |t: &Tensor, slot| op.saves(slot, &needs).then(|| t.detached());
-    let mut saved = Saved {
+    let saved = Saved {
         inputs: inputs.iter().enumerate().map(|(i, t)| save(t, Slot::Input(i))).collect(),
         outputs: results
             .iter()
@@ -159,15 +184,7 @@ pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         needs: needs.clone(),
         exchange: Exchange::default(),
     };
-    let name = op.name();
-    let backward = move |dys: &[Tensor], exchange: &mut Exchange| {
-        saved.exchange = std::mem::take(exchange);
-        let grads = op.backward(&mut saved, dys);
-        *exchange = saved.exchange;
-        grads
-    };
-    add_node(name, inputs, &mut results, Box::new(backward));
-    Ok(results)
+    Ok((results, Some(saved)))
 }
 
 /// Make `results` the results of a node with these inputs, if grad mode is enabled and one of them

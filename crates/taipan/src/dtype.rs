@@ -391,7 +391,8 @@ element!(i64, I64, |v| v as i64, |v| v, |v: i64| v as f64);
 /// Run `$body` with `$T` naming the Rust type of `$dtype`: the only place where dtypes become
 /// types. With `: Float`, the caller has made sure that it is one. A browser, which downloads every
 /// kernel, has those of f32 alone, and of f64 where it says `: Float + f64`: other types are an
-/// error there, which the function around it returns.
+/// error there, which the function around it returns. With `: Bits`, for code that only copies
+/// elements, it is a type of the same size.
 macro_rules! with_dtype {
     ($dtype:expr, $T:ident: Float => $body:expr) => {
         $crate::dtype::with_float!($dtype, $T, $body, [F32 f32])
@@ -406,6 +407,13 @@ macro_rules! with_dtype {
     ($dtype:expr, $T:ident: Element => $body:expr) => {
         $crate::dtype::with_dtype!(@match $dtype, $T, $body,
             [F16 half::f16, BF16 half::bf16, F32 f32, F64 f64, U32 u32, I64 i64])
+    };
+    ($dtype:expr, $T:ident: Bits => $body:expr) => {
+        match $dtype {
+            $crate::DType::F16 | $crate::DType::BF16 => { type $T = half::f16; $body }
+            $crate::DType::F32 | $crate::DType::U32 => { type $T = u32; $body }
+            $crate::DType::F64 | $crate::DType::I64 => { type $T = i64; $body }
+        }
     };
     (@match $dtype:expr, $T:ident, $body:expr, [$($d:ident $t:ty),*] $($rest:tt)*) => {
         match $dtype {

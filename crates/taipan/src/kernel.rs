@@ -15,7 +15,8 @@ use crate::tensor::{Storage, Tensor};
 /// One thing for each input or output of a kernel, of which there are rarely more than ten.
 type Few<T> = SmallVec<[T; 10]>;
 
-/// A computation that checks its inputs and runs on every device.
+/// A computation that checks its inputs and runs on every device. What calls it takes a `dyn`: code
+/// that is compiled for each of some fifty kernels would be a tenth of what a page loads.
 pub(crate) trait Kernel {
     /// Names the kernel in errors.
     fn name(&self) -> &'static str;
@@ -82,19 +83,19 @@ impl<'a> GpuIo<'a> {
 }
 
 /// Run `kernel` on the device of its inputs. Does not add to the graph.
-pub(crate) fn run<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     let outputs = kernel.outputs(&specs(inputs))?;
     fill(kernel, inputs, outputs)
 }
 
 /// [`run`] a kernel with one result.
-pub(crate) fn run_one<K: Kernel>(kernel: &K, inputs: &[&Tensor]) -> Result<Tensor> {
+pub(crate) fn run_one(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     Ok(run(kernel, inputs)?.swap_remove(0))
 }
 
 /// [`run`] a kernel for backward: its results, and what it saves besides.
-pub(crate) fn run_saving<K: Kernel>(
-    kernel: &K,
+pub(crate) fn run_saving(
+    kernel: &dyn Kernel,
     inputs: &[&Tensor],
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     let mut outputs = kernel.outputs(&specs(inputs))?;
@@ -109,8 +110,9 @@ fn specs<'a>(inputs: &[&'a Tensor]) -> Few<&'a Spec> {
     inputs.iter().map(|t| &t.spec).collect()
 }
 
-fn fill<K: Kernel>(kernel: &K, inputs: &[&Tensor], outputs: Vec<Spec>) -> Result<Vec<Tensor>> {
-    compute((kernel.name(), ""), inputs, outputs, |io| kernel.cpu(io), |io| kernel.gpu(io))
+fn fill(kernel: &dyn Kernel, inputs: &[&Tensor], outputs: Vec<Spec>) -> Result<Vec<Tensor>> {
+    let (cpu, gpu) = (&mut |io: CpuIo| kernel.cpu(io), &mut |io: GpuIo| kernel.gpu(io));
+    compute_dyn((kernel.name(), ""), inputs, outputs, cpu, gpu)
 }
 
 /// Run code that fills tensors of these specs completely, on the device of the inputs: for

@@ -266,15 +266,18 @@ class Fake {
     };
     const fill = (f) =>
       Float32Array.from({ length: layers * n }, (_, i) => f(Math.floor(i / n), i % n));
-    const delta = fill((layer, k) => weight(k, layer));
+    const attends = (layer) => option("attention", []).includes(layer);
+    const delta = fill((layer, k) => (attends(layer) ? NaN : weight(k, layer)));
     let norm = 0;
     const stateNorm = fill((layer, k) => {
+      if (attends(layer)) return NaN;
       norm = (k ? norm : 0) * (0.9 + 0.02 * layer) + 8 * weight(k, layer);
       return norm;
     });
     const edges = Float32Array.from({ length: 25 }, (_, i) => 10 ** (-0.5 + (4 * i) / 24));
     const counts = Uint32Array.from({ length: layers * 24 }, (_, i) => {
       const [layer, b] = [Math.floor(i / 24), i % 24];
+      if (attends(layer)) return 0;
       return Math.round(
         channels * 16 * 0.12 * Math.exp(-(((b - 6 - 2 * layer - 3 * grown) / 4.5) ** 2)),
       );

@@ -36,6 +36,24 @@ test("all five views are shown, live, while it trains", () =>
     }
   }));
 
+test("a layer of attention has no step sizes, no half-lives and no state", () =>
+  withPage({ query: "?live=false", fake: { attention: [2] } }, async (page) => {
+    await trainTo(page, 30);
+    await page.click("#look-now");
+    await page.locator("#look-caption", { hasText: "attention in layer 3;" }).waitFor();
+    assert.ok(await page.locator("#channel").isVisible());
+    await page.fill("#layer", "3");
+    await page.locator("#half", { hasText: "This layer is attention" }).waitFor();
+    assert.equal(await page.locator("#delta-low").innerText(), "none: this layer is attention");
+    assert.ok(!(await page.locator("#channel").isVisible()));
+    const box = await page.locator("#norm canvas").boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + (box.height * 2.5) / 4);
+    await page.locator("#norm-readout", { hasText: "layer 3 is attention: it has no state" }).waitFor();
+    const [row] = await tableRows(page, "norm");
+    assert.equal(row[3], "–");
+    assert.doesNotMatch(row.join(" "), /NaN/);
+  }));
+
 test("switched off, it does not look", () =>
   withPage({ query: "?steps=4000&live=false" }, async (page) => {
     await page.click("#go");

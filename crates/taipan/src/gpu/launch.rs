@@ -97,6 +97,14 @@ impl Gpu {
     /// Add the launch of a kernel to the command stream, in as many dispatches as it takes for each
     /// to be short.
     pub(crate) fn launch<P: Params>(&self, launch: Launch<P>) -> Result<()> {
+        let Launch { name, program, params, inputs, outputs, grid } = launch;
+        debug_assert!(size_of::<P>() < MOST_PARAMS, "{name} has too many parameters");
+        let params = bytemuck::bytes_of(&params);
+        self.launch_bytes(Launch { name, program, params, inputs, outputs, grid })
+    }
+
+    /// [`launch`](Gpu::launch), compiled once for all kernels.
+    fn launch_bytes(&self, launch: Launch<&[u8]>) -> Result<()> {
         let Launch { name, program, params, inputs, outputs, grid: Grid { groups, work } } = launch;
         self.check(name)?;
         if groups == 0 {
@@ -110,7 +118,6 @@ impl Gpu {
         );
         debug_assert!(inputs.len() + outputs.len() <= self.max_buffers(), "{name} binds too much");
         inputs.iter().chain(outputs).try_for_each(|binding| self.ensure_bindable(name, binding))?;
-        debug_assert!(size_of::<P>() < MOST_PARAMS, "{name} has too many parameters");
         let Compiled { pipeline, buffers } =
             self.compiled(name, program, inputs.len(), outputs.len())?;
         let entries: Vec<_> = inputs.iter().chain(outputs).enumerate().map(entry).collect();
@@ -135,7 +142,7 @@ impl Gpu {
             let dispatch = Dispatch {
                 pipeline: &pipeline,
                 buffers: &buffers,
-                params: bytemuck::bytes_of(&params),
+                params,
                 first_group: first as u32,
                 groups: [count.div_ceil(rows) as u32, rows as u32],
                 seconds: seconds * count as f64 / groups as f64,

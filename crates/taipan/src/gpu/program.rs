@@ -177,12 +177,22 @@ impl Program {
         types: &[(&'static str, DType)],
         consts: &[(&'static str, u32)],
     ) -> Program {
+        Program::with_params(P::WGSL, source, types, consts)
+    }
+
+    /// [`new`](Program::new), compiled once for all kernels.
+    fn with_params(
+        params: &'static str,
+        source: &[&'static str],
+        types: &[(&'static str, DType)],
+        consts: &[(&'static str, u32)],
+    ) -> Program {
         Program {
             source: source.iter().copied().map(Source).collect(),
             types: types.to_vec(),
             consts: consts.to_vec(),
             parameter: None,
-            params: P::WGSL,
+            params,
             user_inputs: None,
             tensors: None,
         }

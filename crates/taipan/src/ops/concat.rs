@@ -71,7 +71,7 @@ impl Kernel for Concat {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let split = DimSplit::new(outputs[0].spec.shape(), self.0);
-        with_dtype!(outputs[0].spec.dtype(), T: Element => {
+        with_dtype!(outputs[0].spec.dtype(), T: Bits => {
             let mut start = 0;
             for input in inputs {
                 let range = start..start + input.spec.shape()[self.0];

@@ -76,7 +76,7 @@ impl Tensor {
     /// Overwrite indices along a dimension, as [`DimSplit`] sees the tensor.
     fn write(&mut self, slice: &Tensor, range: Range<usize>, split: DimSplit) -> Result<()> {
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {
-            with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            with_dtype!(inputs[0].spec.dtype(), T: Bits => {
                 let out = outputs[0].as_mut_slice::<T>();
                 split.put(inputs[0].as_slice::<T>(), range.clone(), out)
             });
@@ -102,7 +102,7 @@ impl Op for Slice {
         let whole = saved.specs[0].clone();
         let split = DimSplit::new(whole.shape(), self.dim);
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {
-            with_dtype!(inputs[0].spec.dtype(), T: Element => {
+            with_dtype!(inputs[0].spec.dtype(), T: Bits => {
                 let out = outputs[0].as_mut_slice::<T>();
                 out.fill(T::of_f64(0.0));
                 split.put(inputs[0].as_slice::<T>(), self.range.clone(), out)
@@ -137,7 +137,7 @@ impl Kernel for Slice {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let split = DimSplit::new(inputs[0].spec.shape(), self.dim);
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+        with_dtype!(inputs[0].spec.dtype(), T: Bits => {
             let out = outputs[0].as_mut_slice::<T>();
             split.take(inputs[0].as_slice::<T>(), self.range.clone(), out)
         });

@@ -76,7 +76,7 @@ impl Kernel for Permute {
             }
             offset
         };
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+        with_dtype!(inputs[0].spec.dtype(), T: Bits => {
             // Several rows are written together: for a transposed matrix, their elements are
             // adjacent in the input and share cache lines.
             const ROWS: usize = 16;

@@ -53,7 +53,8 @@ impl Schedule {
             Curve::Constant => 1.0,
             Curve::Cosine => {
                 let done = (step - warmup) as f64 / (total - warmup) as f64;
-                0.5 * (1.0 + (std::f64::consts::PI * done).cos())
+                // The same bits on every platform.
+                0.5 * (1.0 + libm::cos(std::f64::consts::PI * done))
             }
             // After a warm-up that overlaps the decay, the rest of the decay follows.
             Curve::StableDecay { decay } if total - step < decay => {

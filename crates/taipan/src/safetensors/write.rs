@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{ensure, name};
-use crate::dtype::with_dtype;
 use crate::error::{Error, Result};
 use crate::{DType, Tensor};
 
@@ -66,9 +65,7 @@ pub async fn write_values<E: From<Error>>(
     tensor: &Tensor,
     mut out: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    with_dtype!(tensor.dtype(), T: Element => {
-        out(bytemuck::cast_slice(&tensor.read::<T>().await?))
-    })
+    out(&tensor.read_bytes().await?)
 }
 
 /// What stands before the elements of tensors with these names, types and shapes.

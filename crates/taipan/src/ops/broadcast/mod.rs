@@ -84,7 +84,7 @@ impl Kernel for Broadcast {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let layout = RowLayout::new(&self.0, [inputs[0].spec.shape()]);
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+        with_dtype!(inputs[0].spec.dtype(), T: Bits => {
             let x = inputs[0].as_slice::<T>();
             for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {
                 layout.for_runs(start, chunk, usize::MAX, |out, from| match layout.advances[0] {

@@ -2,6 +2,8 @@
 
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
+use crate::cpu::CpuView;
+use crate::cpu::map::BLOCK;
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
@@ -67,9 +69,15 @@ impl Kernel for Cast {
                 convert_each(x.as_slice::<i64>(), out.as_mut_slice::<T>(), T::of_i64);
             }),
             // f64 holds every element of the other types.
-            (from, to) => with_dtype!(from, S: Element => with_dtype!(to, T: Element => {
-                convert_each(x.as_slice::<S>(), out.as_mut_slice::<T>(), |x| T::of_f64(x.to_f64()));
-            })),
+            (_, to) => with_dtype!(to, T: Element => {
+                for_chunks(out.as_mut_slice::<T>(), GRAIN, |start, out| {
+                    let mut wide = [0.0; BLOCK];
+                    for (i, out) in out.chunks_mut(BLOCK).enumerate() {
+                        widen(x, start + i * BLOCK, &mut wide[..out.len()]);
+                        out.iter_mut().zip(&wide).for_each(|(out, x)| *out = T::of_f64(*x));
+                    }
+                });
+            }),
         }
         Ok(())
     }
@@ -85,6 +93,15 @@ fn program(from: DType, to: DType) -> Program {
         &[("From", from), ("To", to)],
         &[("FLOAT_TO_INT", (from.is_float() && !to.is_float()) as u32)],
     )
+}
+
+/// Elements of `x` from `start` on. Apart from the conversion to other types, so that there is one
+/// loop for each type and not one for each pair.
+fn widen(x: &CpuView, start: usize, out: &mut [f64]) {
+    with_dtype!(x.spec.dtype(), S: Element => {
+        let x = &x.as_slice::<S>()[start..];
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x.to_f64());
+    })
 }
 
 fn convert<S: Element, T: Element>(x: &[S], out: &mut [T], f: impl Fn(&[S], &mut [T]) + Sync) {

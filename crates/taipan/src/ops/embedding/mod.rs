@@ -141,7 +141,7 @@ impl Kernel for Select {
         let Sizes { v, d, count, .. } = self.sizes(inputs[0].spec, inputs[1].spec);
         let ids = inputs[1].as_slice::<u32>();
         ensure_below(self.name, "id", ids, v, None)?;
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+        with_dtype!(inputs[0].spec.dtype(), T: Bits => {
             let table = inputs[0].as_slice::<T>();
             for_chunks(outputs[0].as_mut_slice::<T>(), rows_for(d) * d, |start, chunk| {
                 for (i, y) in chunk.chunks_mut(d).enumerate() {

@@ -91,7 +91,7 @@ impl Kernel for Gather {
         let Sizes { n, count, inner } = Sizes::new(self.0, inputs[0].spec, inputs[1].spec);
         let index = inputs[1].as_slice::<u32>();
         ensure_below(self.name(), "index", index, n, None)?;
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+        with_dtype!(inputs[0].spec.dtype(), T: Bits => {
             let x = inputs[0].as_slice::<T>();
             for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {
                 for (i, y) in chunk.iter_mut().enumerate() {

@@ -114,7 +114,7 @@ impl Kernel for Where {
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let shapes = [0, 1, 2].map(|i| inputs[i].spec.shape());
         let layout = RowLayout::new(outputs[0].spec.shape(), shapes);
-        with_dtype!(inputs[1].spec.dtype(), T: Element => {
+        with_dtype!(inputs[1].spec.dtype(), T: Bits => {
             let mask = inputs[0].as_slice::<u32>();
             let (a, b) = (inputs[1].as_slice::<T>(), inputs[2].as_slice::<T>());
             for_chunks(outputs[0].as_mut_slice::<T>(), GRAIN, |start, chunk| {

@@ -44,7 +44,7 @@ impl Op for Split {
         let whole = saved.specs[0].clone();
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {
             let split = DimSplit::new(outputs[0].spec.shape(), self.dim);
-            with_dtype!(outputs[0].spec.dtype(), T: Element => {
+            with_dtype!(outputs[0].spec.dtype(), T: Bits => {
                 let mut start = 0;
                 for (part, size) in inputs.iter().zip(&self.sizes) {
                     let range = start..start + size;
@@ -85,7 +85,7 @@ impl Kernel for Split {
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
         let split = DimSplit::new(inputs[0].spec.shape(), self.dim);
-        with_dtype!(inputs[0].spec.dtype(), T: Element => {
+        with_dtype!(inputs[0].spec.dtype(), T: Bits => {
             let mut start = 0;
             for (part, size) in outputs.iter_mut().zip(&self.sizes) {
                 let range = start..start + size;
