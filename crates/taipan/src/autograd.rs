@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{Error, Result, ensure};
 use crate::grad_mode::{self, GradMode};
-use crate::kernel::{Kernel, run, run_one, run_saving};
+use crate::kernel::{Kernel, Results, run, run_one, run_saving};
 use crate::nn::{Module, unmatched};
 use crate::ops::binary::Binary;
 use crate::spec::Spec;
@@ -153,20 +153,20 @@ impl Drop for Node {
 }
 
 /// Run `op` and, if an input is tracked, add it to the graph.
-pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+pub(crate) fn apply<O: Op>(op: O, inputs: &[&Tensor]) -> Result<Results<Tensor>> {
     let (mut results, saved) = forward(&op, inputs)?;
     if let Some(saved) = saved {
         let name = op.name();
         let backward =
             move |dys: &[Tensor], exchange: &mut Exchange| saved.backward(&op, dys, exchange);
-        add_node(name, inputs, &mut results, Box::new(backward));
+        add_node(name, inputs, &mut results, backward);
     }
     Ok(results)
 }
 
 /// The results of `op` and, if an input is tracked, what its backward needs.
-fn forward(op: &dyn Op, inputs: &[&Tensor]) -> Result<(Vec<Tensor>, Option<Saved>)> {
-    if !grad_mode::is_enabled() || inputs.iter().all(|t| t.edge.is_none()) {
+fn forward(op: &dyn Op, inputs: &[&Tensor]) -> Result<(Results<Tensor>, Option<Saved>)> {
+    if !needs_node(inputs) {
         return Ok((run(op, inputs)?, None));
     }
     let needs: Vec<bool> = inputs.iter().map(|t| t.edge.is_some()).collect();
@@ -193,18 +193,23 @@ pub(crate) fn add_node(
     op: &'static str,
     inputs: &[&Tensor],
     results: &mut [Tensor],
-    backward: BackwardFn,
+    backward: impl FnOnce(&[Tensor], &mut Exchange) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) {
-    if !grad_mode::is_enabled() || inputs.iter().all(|t| t.edge.is_none()) {
-        return;
+    if needs_node(inputs) {
+        let specs = results.iter().map(|t| t.spec.clone()).collect();
+        let backward: BackwardFn = Box::new(backward);
+        let step = Step { op, results: specs, backward: Mutex::new(Some(backward)) };
+        let edges = inputs.iter().map(|t| t.edge.clone()).collect();
+        let node = Node::new(edges, Some(step));
+        for (output, result) in results.iter_mut().enumerate() {
+            result.edge = Some(Edge { node: node.clone(), output });
+        }
     }
-    let specs = results.iter().map(|t| t.spec.clone()).collect();
-    let step = Step { op, results: specs, backward: Mutex::new(Some(backward)) };
-    let edges = inputs.iter().map(|t| t.edge.clone()).collect();
-    let node = Node::new(edges, Some(step));
-    for (output, result) in results.iter_mut().enumerate() {
-        result.edge = Some(Edge { node: node.clone(), output });
-    }
+}
+
+/// Whether an op of these inputs is added to the graph.
+fn needs_node(inputs: &[&Tensor]) -> bool {
+    grad_mode::is_enabled() && inputs.iter().any(|t| t.edge.is_some())
 }
 
 /// [`apply`] an op with one result.

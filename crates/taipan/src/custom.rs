@@ -2,12 +2,14 @@
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+use smallvec::smallvec;
+
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{Dims, ELEMENTS, Grid, Program, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -251,7 +253,7 @@ impl<O: CustomOp> Kernel for Custom<O> {
         O::NAME
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let dtype = inputs[0].dtype();
         dtype.ensure_float(O::NAME, O::INPUTS[0])?;
         for (input, name) in inputs.iter().zip(O::INPUTS) {
@@ -259,7 +261,7 @@ impl<O: CustomOp> Kernel for Custom<O> {
         }
         let shape = self.0.shape(&shapes(inputs.iter().copied()));
         let shape = shape.map_err(|why| Error::Shape { op: O::NAME, why })?;
-        Ok(vec![Spec::new(O::NAME, &shape, dtype)?])
+        Ok(smallvec![Spec::new(O::NAME, &shape, dtype)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::Device;
 use crate::cpu::threads::isolated;
@@ -13,7 +13,11 @@ use crate::spec::{Spec, View};
 use crate::tensor::{Storage, Tensor};
 
 /// One thing for each input or output of a kernel, of which there are rarely more than ten.
-type Few<T> = SmallVec<[T; 10]>;
+pub(crate) type Few<T> = SmallVec<[T; 10]>;
+
+/// One thing for each result of a kernel. Up to three take nothing from the allocator: a decoded
+/// token runs some hundreds of kernels.
+pub(crate) type Results<T> = SmallVec<[T; 3]>;
 
 /// A computation that checks its inputs and runs on every device. What calls it takes a `dyn`: code
 /// that is compiled for each of some fifty kernels would be a tenth of what a page loads.
@@ -22,7 +26,7 @@ pub(crate) trait Kernel {
     fn name(&self) -> &'static str;
 
     /// Check the inputs and describe the results.
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>>;
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>>;
 
     /// What is saved for backward besides inputs and results. If a gradient is needed, these
     /// tensors come after the results among the outputs.
@@ -83,7 +87,7 @@ impl<'a> GpuIo<'a> {
 }
 
 /// Run `kernel` on the device of its inputs. Does not add to the graph.
-pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Results<Tensor>> {
     let outputs = kernel.outputs(&specs(inputs))?;
     fill(kernel, inputs, outputs)
 }
@@ -97,12 +101,12 @@ pub(crate) fn run_one(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor>
 pub(crate) fn run_saving(
     kernel: &dyn Kernel,
     inputs: &[&Tensor],
-) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+) -> Result<(Results<Tensor>, Vec<Tensor>)> {
     let mut outputs = kernel.outputs(&specs(inputs))?;
     let results = outputs.len();
     outputs.extend(kernel.saved_specs(&outputs));
     let mut outputs = fill(kernel, inputs, outputs)?;
-    let saved = outputs.split_off(results);
+    let saved = outputs.drain(results..).collect();
     Ok((outputs, saved))
 }
 
@@ -110,7 +114,11 @@ fn specs<'a>(inputs: &[&'a Tensor]) -> Few<&'a Spec> {
     inputs.iter().map(|t| &t.spec).collect()
 }
 
-fn fill(kernel: &dyn Kernel, inputs: &[&Tensor], outputs: Vec<Spec>) -> Result<Vec<Tensor>> {
+fn fill(
+    kernel: &dyn Kernel,
+    inputs: &[&Tensor],
+    outputs: Results<Spec>,
+) -> Result<Results<Tensor>> {
     let (cpu, gpu) = (&mut |io: CpuIo| kernel.cpu(io), &mut |io: GpuIo| kernel.gpu(io));
     compute_dyn((kernel.name(), ""), inputs, outputs, cpu, gpu)
 }
@@ -121,10 +129,10 @@ fn fill(kernel: &dyn Kernel, inputs: &[&Tensor], outputs: Vec<Spec>) -> Result<V
 pub(crate) fn compute(
     name: (&'static str, &'static str),
     inputs: &[&Tensor],
-    outputs: Vec<Spec>,
+    outputs: Results<Spec>,
     cpu: impl FnOnce(CpuIo) -> Result<()>,
     gpu: impl FnOnce(GpuIo) -> Result<()>,
-) -> Result<Vec<Tensor>> {
+) -> Result<Results<Tensor>> {
     let (mut cpu, mut gpu) = (Some(cpu), Some(gpu));
     let cpu = &mut |io: CpuIo| cpu.take().expect(ONCE)(io);
     let gpu = &mut |io: GpuIo| gpu.take().expect(ONCE)(io);
@@ -137,20 +145,20 @@ const ONCE: &str = "a kernel runs once";
 fn compute_dyn(
     (op, role): (&'static str, &'static str),
     inputs: &[&Tensor],
-    outputs: Vec<Spec>,
+    outputs: Results<Spec>,
     cpu: &mut dyn FnMut(CpuIo) -> Result<()>,
     gpu: &mut dyn FnMut(GpuIo) -> Result<()>,
-) -> Result<Vec<Tensor>> {
+) -> Result<Results<Tensor>> {
     let device = one_device(op, inputs.iter().copied())?;
-    let storages: Few<Storage> = device.span(op, role, || match device {
+    let storages: Results<Storage> = device.span(op, role, || match device {
         Device::Cpu => {
             let buffers = outputs.iter().map(|spec| CpuBuffer::scratch(op, spec.bytes()));
-            let mut buffers = buffers.collect::<Result<Few<_>>>()?;
-            let mut views: Few<_> =
+            let mut buffers = buffers.collect::<Result<Results<_>>>()?;
+            let mut views: Results<_> =
                 outputs.iter().zip(&mut buffers).map(|(spec, data)| View { spec, data }).collect();
             isolated(|| cpu(CpuIo { inputs: &cpu_views(inputs), outputs: &mut views }))?;
             drop(views);
-            Ok(buffers.into_iter().map(|buffer| Storage::Cpu(Arc::new(buffer))).collect())
+            Ok(buffers.into_iter().map(|buffer| Storage::Cpu(buffer.into())).collect())
         }
         Device::Gpu(device) => {
             let mut buffers = Few::new();
@@ -179,7 +187,7 @@ pub(crate) fn compute_one(
     cpu: impl FnOnce(CpuIo) -> Result<()>,
     gpu: impl FnOnce(GpuIo) -> Result<()>,
 ) -> Result<Tensor> {
-    Ok(compute(name, inputs, vec![output], cpu, gpu)?.swap_remove(0))
+    Ok(compute(name, inputs, smallvec![output], cpu, gpu)?.swap_remove(0))
 }
 
 /// Run code that changes `targets`, which are its outputs, in place. A target that shares its
@@ -211,7 +219,7 @@ fn update_dyn(
         targets.iter_mut().try_for_each(|target| target.storage.make_unique(op))?;
         match &device {
             Device::Cpu => {
-                let mut targets: Vec<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
+                let mut targets: Few<_> = targets.iter_mut().map(|t| cpu_target(t)).collect();
                 isolated(|| cpu(CpuIo { inputs: &cpu_views(inputs), outputs: &mut targets }))
             }
             Device::Gpu(device) => {
@@ -228,10 +236,10 @@ impl Storage {
     fn make_unique(&mut self, op: &'static str) -> Result<()> {
         match self {
             Storage::Cpu(data) => {
-                if Arc::get_mut(data).is_none() {
+                if data.as_mut().is_none() {
                     let mut copy = CpuBuffer::scratch(op, data.bytes().len())?;
                     copy.bytes_mut().copy_from_slice(data.bytes());
-                    *data = Arc::new(copy);
+                    *data = copy.into();
                 }
             }
             Storage::Gpu(data) => {
@@ -278,7 +286,7 @@ fn gpu_views<'a>(tensors: &[&'a Tensor]) -> Few<GpuView<'a>> {
 fn cpu_target(tensor: &mut Tensor) -> CpuViewMut<'_> {
     match &mut tensor.storage {
         Storage::Cpu(data) => {
-            let data = Arc::get_mut(data).expect("made unique by `update`");
+            let data = data.as_mut().expect("made unique by `update`");
             View { spec: &tensor.spec, data }
         }
         Storage::Gpu(_) => unreachable!("checked by `one_device`"),

@@ -40,6 +40,6 @@ where
         let mut grads = backward_of(results.into_iter().zip(dys.iter().cloned()))?;
         Ok(leaves.iter().map(|leaf| grads.take(leaf)).collect())
     };
-    add_node("recompute", inputs, &mut results, Box::new(backward));
+    add_node("recompute", inputs, &mut results, backward);
     Ok(results)
 }

@@ -8,11 +8,13 @@ use crate::error::{Result, ensure};
 /// The most dimensions of a tensor.
 pub const MAX_RANK: usize = 64;
 
+/// The sizes of dimensions, in place up to four: a decoded token makes some hundreds of tensors.
+pub(crate) type Shape = SmallVec<[usize; 4]>;
+
 /// A shape whose size does not overflow, and the type of the elements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spec {
-    /// In place up to four dimensions: a decoded token makes some hundreds of tensors.
-    shape: SmallVec<[usize; 4]>,
+    shape: Shape,
     dtype: DType,
     len: usize,
 }
@@ -81,6 +83,11 @@ pub(crate) fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Ve
             Ok(if x == 1 { y } else { x })
         })
         .collect()
+}
+
+/// The dimensions of several shapes, one after the other.
+pub(crate) fn joined(shapes: &[&[usize]]) -> Shape {
+    shapes.iter().flat_map(|shape| shape.iter().copied()).collect()
 }
 
 /// Row-major strides in elements.

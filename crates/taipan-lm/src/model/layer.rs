@@ -170,15 +170,19 @@ impl Layer {
     ) -> taipan::Result<(Stream, LayerState)> {
         let dtype = stream.dtype;
         let (u, residual) = stream.normed(&self.norm)?;
-        let mut initial = self.initial_states(initial)?.into_iter();
-        let (mut sum, mut states) = (None, Vec::with_capacity(self.mixers.len()));
-        for Branch { mixer, input, output, .. } in &self.mixers {
-            let (u, initial) = (u.scale(*input)?, initial.next().flatten());
-            let (y, state) = mixer.forward(&u, seq_start, initial, observe)?;
+        let (mut sum, branches) =
+            (None, self.initial_states(initial)?.into_iter().zip(&self.mixers));
+        // From one list to the other, in the same memory.
+        let states = branches.map(|(initial, Branch { mixer, input, output, .. })| {
+            let (y, state) = mixer.forward(&u.scale(*input)?, seq_start, initial, observe)?;
             let y = y.scale(*output)?;
-            sum = Some(sum.map_or(Ok(y.clone()), |sum: Tensor| sum.add(&y))?);
-            states.push(state);
-        }
+            sum = Some(match sum.take() {
+                Some(sum) => Tensor::add(&sum, &y)?,
+                None => y,
+            });
+            Ok(state)
+        });
+        let states = states.collect::<taipan::Result<_>>()?;
         let hidden = sum.expect("a layer has a mixer");
         let stream = Stream { hidden, residual: Some(residual), dtype };
         let Some(Mlp { norm, mlp, output }) = &self.mlp else { return Ok((stream, states)) };

@@ -377,12 +377,13 @@ impl LanguageModel {
         let found = initial.len();
         ensure!(found == expected, op, "a state of {found} layers, expected {expected}");
         let mut stream = self.embed(ids)?;
-        let mut layers = Vec::with_capacity(expected);
-        for (layer, initial) in self.layers.iter().zip(initial) {
+        // From one list to the other, in the same memory.
+        let layers = initial.into_iter().zip(&self.layers).map(|(initial, layer)| {
             let (next, state) = layer.forward(&stream, None, initial)?;
             stream = next;
-            layers.push(state);
-        }
+            Ok(state)
+        });
+        let layers = layers.collect::<Result<_>>()?;
         Ok((self.normed(&stream)?, State { layers, position }))
     }
 

@@ -1,6 +1,8 @@
 //! Host memory: bytes aligned to cache lines, recycled through a [`Pool`].
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(target_os = "linux")]
 use super::huge_pages::{Bump, HUGE_PAGE, Huge};
@@ -52,6 +54,9 @@ impl CpuArena {
 }
 
 impl CpuBuffer {
+    /// A buffer of no bytes.
+    pub(crate) const EMPTY: CpuBuffer = CpuBuffer { memory: Memory::Heap(Vec::new()), bytes: 0 };
+
     /// A buffer whose contents are unspecified, for `op` to fill.
     pub(crate) fn scratch(op: &'static str, bytes: usize) -> Result<Self> {
         let class = size_class(bytes.div_ceil(LINE));
@@ -95,6 +100,66 @@ impl CpuBuffer {
     }
 }
 
+/// A buffer that tensors share.
+#[derive(Clone)]
+pub(crate) struct SharedBuffer(Arc<CpuBuffer>);
+
+thread_local! {
+    /// Handles whose last tensor was dropped by this thread, for the next ones: with the memory from
+    /// the pool, a tensor takes nothing from the allocator.
+    static IDLE: RefCell<Vec<Arc<CpuBuffer>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most idle handles of a thread: more than a layer has tensors.
+const MOST_IDLE: usize = 256;
+
+impl SharedBuffer {
+    /// Whether other tensors have the same memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// To be changed, unless other tensors have the same memory.
+    pub(crate) fn as_mut(&mut self) -> Option<&mut CpuBuffer> {
+        Arc::get_mut(&mut self.0)
+    }
+}
+
+impl From<CpuBuffer> for SharedBuffer {
+    fn from(buffer: CpuBuffer) -> SharedBuffer {
+        let idle = IDLE.try_with(|idle| idle.borrow_mut().pop());
+        let Some(mut handle) = idle.ok().flatten() else {
+            return SharedBuffer(Arc::new(buffer));
+        };
+        *Arc::get_mut(&mut handle).expect("an idle handle has no other owner") = buffer;
+        SharedBuffer(handle)
+    }
+}
+
+impl Deref for SharedBuffer {
+    type Target = CpuBuffer;
+
+    fn deref(&self) -> &CpuBuffer {
+        &self.0
+    }
+}
+
+impl Drop for SharedBuffer {
+    fn drop(&mut self) {
+        // If two threads drop the last two at the same time, neither is the only owner: then the
+        // `Arc` frees its memory itself.
+        let Some(buffer) = Arc::get_mut(&mut self.0) else { return };
+        drop(std::mem::replace(buffer, CpuBuffer::EMPTY));
+        // A thread that ends may have dropped its list.
+        let _ = IDLE.try_with(|idle| {
+            let mut idle = idle.borrow_mut();
+            if idle.len() < MOST_IDLE {
+                idle.push(self.0.clone());
+            }
+        });
+    }
+}
+
 /// A tensor that a kernel reads.
 pub(crate) type CpuView<'a> = View<'a, &'a CpuBuffer>;
 
@@ -118,11 +183,18 @@ impl CpuViewMut<'_> {
 impl Drop for CpuBuffer {
     fn drop(&mut self) {
         let memory = std::mem::replace(&mut self.memory, Memory::Heap(Vec::new()));
-        #[cfg(target_os = "linux")]
-        if let Memory::Arena(_) = memory {
+        let lines = memory.bytes().len() / LINE;
+        let from_pool = match memory {
+            Memory::Heap(_) => lines > 0,
+            #[cfg(target_os = "linux")]
+            Memory::Huge(_) => true,
+            #[cfg(target_os = "linux")]
+            Memory::Arena(_) => false,
+        };
+        if !from_pool {
             return;
         }
-        let evicted = pool().give(memory.bytes().len() / LINE, memory);
+        let evicted = pool().give(lines, memory);
         drop(evicted);
     }
 }

@@ -13,4 +13,4 @@ pub(crate) mod reduce;
 pub(crate) mod threads;
 pub(crate) mod threefry;
 
-pub(crate) use buffer::{CpuArena, CpuBuffer, CpuView, CpuViewMut};
+pub(crate) use buffer::{CpuArena, CpuBuffer, CpuView, CpuViewMut, SharedBuffer};

@@ -74,9 +74,13 @@ pub(crate) fn try_for_chunks<T: Send>(
 /// Call `f` for each task, in parallel if the `work` of all is at least [`GRAIN`] elements. The
 /// tasks must not depend on the number of threads.
 #[cfg_attr(target_family = "wasm", allow(unused_variables))]
-pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Send + Sync) {
+pub(crate) fn for_tasks<T: Send>(
+    tasks: impl IntoIterator<Item = T>,
+    work: usize,
+    f: impl Fn(T) + Send + Sync,
+) {
     #[cfg(not(target_family = "wasm"))]
-    if work >= GRAIN && tasks.len() != 1 && count() > 1 {
+    if work >= GRAIN && count() > 1 {
         let tasks = Tasks::new(tasks);
         return parallel(tasks.0.len(), &|i| f(tasks.take(i)));
     }
@@ -86,7 +90,7 @@ pub(crate) fn for_tasks<T: Send>(tasks: Vec<T>, work: usize, f: impl Fn(T) + Sen
 /// Call `f(i, task)` for each task, by several threads if `threads` is not 1, until one fails.
 #[cfg_attr(target_family = "wasm", allow(unused_variables))]
 pub(crate) fn try_for_tasks<T: Send>(
-    tasks: Vec<T>,
+    tasks: impl IntoIterator<Item = T>,
     threads: usize,
     f: impl Fn(usize, T) -> Result<()> + Send + Sync,
 ) -> Result<()> {
@@ -99,13 +103,13 @@ pub(crate) fn try_for_tasks<T: Send>(
     tasks.into_iter().enumerate().try_for_each(|(i, task)| f(i, task))
 }
 
-/// Tasks that are taken by their number. A single one takes no memory.
+/// Tasks that are taken by their number. A few, as in decoding, take nothing from the allocator.
 #[cfg(not(target_family = "wasm"))]
-struct Tasks<T>(SmallVec<[Mutex<Option<T>>; 1]>);
+struct Tasks<T>(SmallVec<[Mutex<Option<T>>; 4]>);
 
 #[cfg(not(target_family = "wasm"))]
 impl<T> Tasks<T> {
-    fn new(tasks: Vec<T>) -> Tasks<T> {
+    fn new(tasks: impl IntoIterator<Item = T>) -> Tasks<T> {
         Tasks(tasks.into_iter().map(|task| Mutex::new(Some(task))).collect())
     }
 
@@ -131,10 +135,16 @@ fn try_parallel_chunks<T: Send>(
 
 #[cfg(not(target_family = "wasm"))]
 fn parallel(count: usize, f: &(dyn Fn(usize) + Sync)) {
+    if count == 1 {
+        return f(0);
+    }
     isolated(|| (0..count).into_par_iter().for_each(f));
 }
 
 #[cfg(not(target_family = "wasm"))]
 fn try_parallel(count: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    if count == 1 {
+        return f(0);
+    }
     (0..count).into_par_iter().try_for_each(f)
 }

@@ -3,6 +3,7 @@
 use super::{Adapter, Init, Initializer, Module, Visitor};
 use crate::autograd::apply_one;
 use crate::error::{Error, Result, ensure};
+use crate::kernel::Results;
 use crate::ops::embedding::embedding;
 use crate::ops::linear::{Int8, Weight, linear};
 use crate::ops::unary::Unary;
@@ -178,6 +179,12 @@ impl Linear {
 
     /// The results of the blocks of rows, `[…, m, n]` each.
     pub fn forward_blocks(&self, x: &Tensor) -> Result<Vec<Tensor>> {
+        Ok(self.block_results(x)?.into_vec())
+    }
+
+    /// [`forward_blocks`](Linear::forward_blocks) without a list from the allocator, if there are
+    /// few.
+    pub(super) fn block_results(&self, x: &Tensor) -> Result<Results<Tensor>> {
         let adapter = self.adapter.as_ref();
         let hidden = adapter.map(|adapter| adapter.hidden(x)).transpose()?;
         let block = |(i, RowBlock { weight, bias, .. }): (usize, &RowBlock)| {

@@ -184,7 +184,9 @@ impl MambaBlock {
         initial: Option<&MambaState>,
         observe: Observer,
     ) -> Result<(Tensor, MambaState)> {
-        let [u, z] = self.in_proj.forward_blocks(x)?.try_into().expect("two blocks of rows");
+        let mut blocks = self.in_proj.block_results(x)?;
+        let (z, u) = (blocks.pop(), blocks.pop());
+        let (Some(u), Some(z)) = (u, z) else { unreachable!("two blocks of rows") };
         let (u, conv_state) = causal_conv1d(&CausalConv1d {
             bias: self.conv_bias.as_ref(),
             conv_state: initial.map(|initial| &initial.conv_state),
@@ -192,7 +194,7 @@ impl MambaBlock {
             activation: Activation::Silu,
             ..CausalConv1d::new(&u, &self.conv)
         })?; // [b, l, inner]
-        let mut selected = self.x_proj.forward(&u)?.split(2, &self.sizes)?; // of [b, l, r + 2n]
+        let mut selected = self.x_proj.forward(&u)?.parts(2, &self.sizes)?; // of [b, l, r + 2n]
         if let Some(eps) = self.norm_eps {
             for part in &mut selected {
                 *part = rms_norm(part, None, eps)?;

@@ -1,11 +1,13 @@
 //! Concatenation along a dimension.
 
+use smallvec::smallvec;
+
 use super::slice::DimSplit;
 use super::split::join_on_gpu;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -49,7 +51,7 @@ impl Kernel for Concat {
         "concat"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (dim, first) = (self.0, inputs[0]);
         ensure_dim(self.name(), dim, first.shape())?;
         let mut shape = first.shape().to_vec();
@@ -66,7 +68,7 @@ impl Kernel for Concat {
             input.dtype().ensure(first.dtype(), self.name(), "a tensor")?;
             shape[dim] = shape[dim].saturating_add(input.shape()[dim]);
         }
-        Ok(vec![Spec::new(self.name(), &shape, first.dtype())?])
+        Ok(smallvec![Spec::new(self.name(), &shape, first.dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

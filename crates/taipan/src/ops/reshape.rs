@@ -2,7 +2,7 @@
 
 use crate::autograd::{Exchange, add_node};
 use crate::error::{Result, ensure};
-use crate::spec::Spec;
+use crate::spec::{Shape, Spec};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -19,11 +19,10 @@ impl Tensor {
         const OP: &str = "reshape";
         let spec = Spec::new(OP, shape, self.dtype())?;
         ensure!(OP, spec.len() == self.len(), "{:?} does not fill {shape:?}", self.shape());
-        let before = self.shape().to_vec();
+        let before = Shape::from(self.shape());
         let mut result = [Tensor::of(spec, self.storage.clone())];
-        let backward = Box::new(move |dys: &[Tensor], _: &mut Exchange| {
-            Ok(vec![Some(dys[0].reshape(&before)?)])
-        });
+        let backward =
+            move |dys: &[Tensor], _: &mut Exchange| Ok(vec![Some(dys[0].reshape(&before)?)]);
         add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)

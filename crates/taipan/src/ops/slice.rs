@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
+use smallvec::smallvec;
+
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{GpuView, Strided};
 use crate::grad_mode;
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one, update};
-use crate::spec::{Spec, ensure_dim};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one, update};
+use crate::spec::{Shape, Spec, ensure_dim};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -122,9 +124,9 @@ impl Kernel for Slice {
         "slice"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let Slice { dim, range } = self;
-        let mut shape = inputs[0].shape().to_vec();
+        let mut shape = Shape::from(inputs[0].shape());
         ensure_dim(self.name(), *dim, &shape)?;
         ensure!(
             self.name(),
@@ -132,7 +134,7 @@ impl Kernel for Slice {
             "{range:?} is not within dimension {dim} of {shape:?}"
         );
         shape[*dim] = range.len();
-        Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
+        Ok(smallvec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

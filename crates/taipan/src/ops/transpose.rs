@@ -1,11 +1,13 @@
 //! Permutations of dimensions.
 
+use smallvec::smallvec;
+
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::gpu::Strided;
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::spec::{Spec, ensure_dim, strides};
 use crate::tensor::Tensor;
 
@@ -49,7 +51,7 @@ impl Kernel for Permute {
         "permute"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (order, shape) = (&self.0, inputs[0].shape());
         let mut sorted = order.clone();
         sorted.sort_unstable();
@@ -59,7 +61,7 @@ impl Kernel for Permute {
             "{order:?} is no order of the dimensions of {shape:?}"
         );
         let shape: Vec<usize> = order.iter().map(|&dim| shape[dim]).collect();
-        Ok(vec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
+        Ok(smallvec![Spec::new(self.name(), &shape, inputs[0].dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

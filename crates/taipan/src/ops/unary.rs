@@ -1,5 +1,7 @@
 //! Element-wise functions of one tensor.
 
+use smallvec::smallvec;
+
 use crate::autograd::{Op, Saved, Slot};
 use crate::cpu::map::map;
 use crate::dtype::with_dtype;
@@ -7,7 +9,7 @@ use crate::error::{Result, ensure};
 use crate::function::{Function, Saves};
 use crate::gpu::MapParams;
 use crate::gpu::map::value_program;
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -66,12 +68,12 @@ impl Kernel for Unary {
         self.0.name()
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
         let parameter = self.0.parameter();
         let is_finite = parameter.is_finite();
         ensure!(self.name(), is_finite, "the parameter is {parameter}, expected a finite number");
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

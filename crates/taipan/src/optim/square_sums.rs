@@ -1,5 +1,7 @@
 //! Sums of squares of many tensors, in blocks.
 
+use smallvec::smallvec;
+
 use crate::cpu::isa::vectorized;
 use crate::cpu::math::Math;
 use crate::cpu::reduce::{by_lanes, join};
@@ -7,7 +9,7 @@ use crate::cpu::threads::{self, GRAIN, try_for_tasks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Dims, GROUP, Grid, Launch, Program, SUM, TENSORS, WORKGROUP, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::spec::Spec;
 use crate::{DType, Device};
 
@@ -42,9 +44,9 @@ impl Kernel for SquareSums {
         self.op
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let blocks = inputs.iter().map(|x| self.blocks(x)).sum();
-        Ok(vec![Spec::new(self.name(), &[blocks], self.dtype)?])
+        Ok(smallvec![Spec::new(self.name(), &[blocks], self.dtype)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,7 +1,5 @@
 //! Tensors next to each other in memory.
 
-use std::sync::Arc;
-
 use super::{Storage, Tensor};
 use crate::cpu::CpuArena;
 use crate::error::Result;
@@ -33,6 +31,6 @@ impl Arena {
         let Storage::Cpu(from) = &tensor.storage else { return Ok(tensor.detached()) };
         let mut to = self.0.take("store", from.bytes().len())?;
         to.bytes_mut().copy_from_slice(from.bytes());
-        Ok(Tensor::of(tensor.spec.clone(), Storage::Cpu(Arc::new(to))))
+        Ok(Tensor::of(tensor.spec.clone(), Storage::Cpu(to.into())))
     }
 }

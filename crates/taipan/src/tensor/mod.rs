@@ -14,7 +14,7 @@ use crate::Device;
 use crate::autograd::{Edge, Exchange, add_node};
 #[cfg(all(target_family = "wasm", feature = "check"))]
 use crate::check::block_on;
-use crate::cpu::CpuBuffer;
+use crate::cpu::{CpuBuffer, SharedBuffer};
 use crate::dtype::{DType, Element, with_dtype};
 use crate::error::{Error, Result, ensure};
 #[cfg(feature = "gpu")]
@@ -62,7 +62,7 @@ pub struct Tensor {
 /// Where the elements are.
 #[derive(Clone)]
 pub(crate) enum Storage {
-    Cpu(Arc<CpuBuffer>),
+    Cpu(SharedBuffer),
     Gpu(Arc<GpuBuffer>),
 }
 
@@ -90,7 +90,7 @@ impl Tensor {
     /// Whether other tensors have the same memory.
     pub(crate) fn is_shared(&self) -> bool {
         match &self.storage {
-            Storage::Cpu(data) => Arc::strong_count(data) > 1,
+            Storage::Cpu(data) => data.is_shared(),
             Storage::Gpu(data) => Arc::strong_count(data) > 1,
         }
     }
@@ -115,7 +115,7 @@ impl Tensor {
         let storage = match device {
             Device::Cpu => {
                 let buffer = device.span(OP, "", || CpuBuffer::from_bytes(OP, data))?;
-                Storage::Cpu(Arc::new(buffer))
+                Storage::Cpu(buffer.into())
             }
             Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, data)?)),
         };
@@ -196,7 +196,7 @@ impl Tensor {
             });
             Ok(buffer)
         })?;
-        Tensor::of(spec, Storage::Cpu(Arc::new(buffer))).to(device)
+        Tensor::of(spec, Storage::Cpu(buffer.into())).to(device)
     }
 
     /// The sizes of the dimensions, outermost first; empty for a single number.
@@ -247,7 +247,7 @@ impl Tensor {
             (Storage::Gpu(buffer), _) => {
                 let mut host = CpuBuffer::scratch(OP, self.spec.bytes())?;
                 from.span("read", "", || block_on(buffer.read(OP, host.bytes_mut())))?;
-                let host = Tensor::of(self.spec.clone(), Storage::Cpu(Arc::new(host)));
+                let host = Tensor::of(self.spec.clone(), Storage::Cpu(host.into()));
                 host.to(device)?.storage
             }
             #[cfg(target_family = "wasm")]
@@ -258,8 +258,7 @@ impl Tensor {
         };
         let mut result = [Tensor::of(self.spec.clone(), storage)];
         let from = from.clone();
-        let backward =
-            Box::new(move |dys: &[Tensor], _: &mut Exchange| Ok(vec![Some(dys[0].to(&from)?)]));
+        let backward = move |dys: &[Tensor], _: &mut Exchange| Ok(vec![Some(dys[0].to(&from)?)]);
         add_node(OP, &[self], &mut result, backward);
         let [result] = result;
         Ok(result)
@@ -361,6 +360,9 @@ impl Tensor {
     #[cfg(any(not(target_family = "wasm"), feature = "check"))]
     pub fn item(&self) -> Result<f64> {
         ensure!("item", self.len() == 1, "the tensor is {:?}, expected one element", self.shape());
-        with_dtype!(self.dtype(), T: Element => Ok(self.read_blocking::<T>()?[0].to_f64()))
+        with_dtype!(self.dtype(), T: Element => Ok(match &self.storage {
+            Storage::Cpu(buffer) => buffer.as_slice::<T>()[0].to_f64(),
+            Storage::Gpu(_) => self.read_blocking::<T>()?[0].to_f64(),
+        }))
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::gpu::{Dims, Grid, Launch, Program, TENSORS, params};
-use crate::kernel::{CpuIo, GpuIo, compute};
+use crate::kernel::{CpuIo, GpuIo, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 use crate::{DType, Device};
@@ -34,7 +34,7 @@ impl Terms {
 }
 
 /// The gradients, each the sum of its rows from the first to the last.
-pub(crate) fn sum_all(all: &[Terms]) -> Result<Vec<Tensor>> {
+pub(crate) fn sum_all(all: &[Terms]) -> Result<Results<Tensor>> {
     let inputs: Vec<&Tensor> = all.iter().map(|terms| &terms.tensor).collect();
     let specs = all.iter().map(|terms| terms.spec.clone()).collect();
     let cpu = |_: CpuIo| unreachable!("terms are on a GPU");

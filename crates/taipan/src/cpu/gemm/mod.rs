@@ -163,11 +163,10 @@ impl<A: Real> Gemm<'_, A> {
             lane_sums.map(|(side, sums)| (side, sums.chunks_mut(sums.len() / entries)));
         let mut next_sums =
             || lane_sums.as_mut().and_then(|(side, sums)| Some((*side, sums.next()?)));
-        let tasks: Vec<_> = out
+        let tasks = out
             .chunks_mut(m * n)
             .zip(row_data.chunks_mut(m))
-            .map(|(out, row_data)| (out, row_data, next_sums()))
-            .collect();
+            .map(|(out, row_data)| (out, row_data, next_sums()));
         let micro = A::micro(Level::current());
         let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
         try_for_tasks(tasks, threads_for(work), |entry, (out, row_data, sums)| {

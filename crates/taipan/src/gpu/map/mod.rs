@@ -23,6 +23,9 @@ params! {
     pub(crate) struct MapParams { len: u32 }
 }
 
+/// Launches a kernel over a window, given its length, inputs and output.
+type LaunchWindow<'a> = &'a dyn Fn(usize, &[Binding], Binding) -> Result<()>;
+
 impl Gpu {
     /// Launch a kernel over elements, once for each window of them that can be bound.
     pub(crate) fn map<P: Params>(&self, elements: Elements<P>) -> Result<()> {
@@ -45,7 +48,7 @@ impl Gpu {
         inputs: &[(Binding, DType)],
         output: (Binding, DType),
         len: usize,
-        launch: &dyn Fn(usize, &[Binding], Binding) -> Result<()>,
+        launch: LaunchWindow,
     ) -> Result<()> {
         let all = || inputs.iter().copied().chain([output]);
         let size = all().map(|(_, dtype)| dtype.size()).max().unwrap_or(1);

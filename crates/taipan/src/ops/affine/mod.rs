@@ -1,5 +1,7 @@
 //! A tensor times a number, plus a number.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
@@ -7,7 +9,7 @@ use crate::cpu::map::map;
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{ELEMENTS, Program, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -50,9 +52,9 @@ impl Kernel for Affine {
         self.name
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -8,12 +8,14 @@ mod backward;
 mod cpu;
 mod gpu;
 
+use smallvec::smallvec;
+
 #[cfg(test)]
 pub(super) use self::gpu::programs;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::error::{Error, Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -159,7 +161,7 @@ impl Op for CausalAttention {
         let mut inputs = vec![saved.input(0), saved.input(1), saved.input(2), o, log_sums, &dys[0]];
         let seq_start = (saved.specs.len() == 4).then(|| saved.input(3));
         inputs.extend(seq_start);
-        let specs = saved.specs[..3].to_vec();
+        let specs = saved.specs[..3].into();
         let cpu = |io: CpuIo| backward::cpu(self, io);
         let gpu = |io: GpuIo| gpu::backward(self, io);
         let grads = compute((OP, "backward"), &inputs, specs, cpu, gpu)?;
@@ -172,7 +174,7 @@ impl Kernel for CausalAttention {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         q.dtype().ensure_float(OP, "q")?;
         k.dtype().ensure(q.dtype(), OP, "k")?;
@@ -204,7 +206,7 @@ impl Kernel for CausalAttention {
             ensure!(OP, found == [b, s], "seq_start is {found:?}, expected [{b}, {s}]");
         }
         log_sums(q)?;
-        Ok(vec![q.clone()])
+        Ok(smallvec![q.clone()])
     }
 
     fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {

@@ -1,5 +1,7 @@
 //! Element-wise arithmetic of two tensors, with broadcasting.
 
+use smallvec::smallvec;
+
 use super::broadcast::{self, Operand, RowLayout, Runs, launch};
 use super::reduce::sum_to;
 use crate::DType;
@@ -11,7 +13,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
 use crate::gpu::Program;
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::{Spec, broadcast as broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -130,12 +132,12 @@ impl Kernel for Binary {
         }
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let op = self.name();
         inputs[0].dtype().ensure_float(op, "the left side")?;
         inputs[1].dtype().ensure(inputs[0].dtype(), op, "the right side")?;
         let shape = broadcast_shapes(op, inputs[0].shape(), inputs[1].shape())?;
-        Ok(vec![Spec::new(op, &shape, inputs[0].dtype())?])
+        Ok(smallvec![Spec::new(op, &shape, inputs[0].dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Operands of different shapes: sizes of 1, and leading dimensions that are missing, are repeated.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::map::BLOCK;
@@ -7,7 +9,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{Dims, ELEMENTS, Grid, Program, Strided, dims_of, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::ops::reduce::sum_to;
 use crate::spec::{Spec, broadcast, strides};
 use crate::tensor::Tensor;
@@ -78,8 +80,8 @@ impl Kernel for Broadcast {
         "broadcast_to"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![Spec::new(self.name(), &self.0, inputs[0].dtype())?])
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
+        Ok(smallvec![Spec::new(self.name(), &self.0, inputs[0].dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Conversion of elements to another type.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::CpuView;
@@ -8,7 +10,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, Float, with_dtype};
 use crate::error::Result;
 use crate::gpu::{ELEMENTS, MapParams, Program};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -43,8 +45,8 @@ impl Kernel for Cast {
         "cast"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![inputs[0].with_dtype(self.name(), self.0)?])
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
+        Ok(smallvec![inputs[0].with_dtype(self.name(), self.0)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Comparisons, element by element.
 
+use smallvec::smallvec;
+
 use super::broadcast::{self, Operand, RowLayout, Runs, launch};
 use crate::DType;
 use crate::cpu::isa::vectorized;
@@ -8,7 +10,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Element, Float, Real, widened, with_dtype};
 use crate::error::{Error, Result};
 use crate::gpu::Program;
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::{Spec, broadcast as broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -76,7 +78,7 @@ impl Kernel for Compare {
         Compare::name(*self)
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (op, found) = (self.name(), inputs[0].dtype());
         if !found.is_float() && found != DType::U32 {
             let expected = "a float or u32".into();
@@ -84,7 +86,7 @@ impl Kernel for Compare {
         }
         inputs[1].dtype().ensure(found, op, "the right side")?;
         let shape = broadcast_shapes(op, inputs[0].shape(), inputs[1].shape())?;
-        Ok(vec![Spec::new(op, &shape, DType::U32)?])
+        Ok(smallvec![Spec::new(op, &shape, DType::U32)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

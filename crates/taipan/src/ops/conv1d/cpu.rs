@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::{Conv1d, OP, Sizes};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::add;
-use crate::cpu::threads::for_tasks;
+use crate::cpu::threads::{self, GRAIN, try_for_tasks};
 use crate::cpu::{CpuBuffer, CpuView};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
@@ -23,9 +25,8 @@ pub(super) fn forward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) -> Result
     let [y, next] = outputs else { unreachable!("two results") };
     with_dtype!(inputs[0].spec.dtype(), T: Float => {
         let (y, next) = (y.as_mut_slice(), next.as_mut_slice());
-        ConvInputs::<T>::new(conv, inputs).forward(conv.function, y, next)
-    });
-    Ok(())
+        ConvInputs::<T>::new(conv, inputs)?.forward(conv.function, y, next)
+    })
 }
 
 /// `dx`, `dweight` and, if they exist, `dbias` and `dconv_state`; from the inputs and the gradients
@@ -36,7 +37,7 @@ pub(super) fn backward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) -> Resul
     let (dbias, dconv_state) = others.split_at_mut(conv.bias.is_some() as usize);
     with_dtype!(inputs[0].spec.dtype(), T: Float => {
         let dys = [dy.as_slice(), dnext.as_slice()];
-        ConvInputs::<T>::new(conv, inputs).backward(conv.function, dys, Grads {
+        ConvInputs::<T>::new(conv, inputs)?.backward(conv.function, dys, Grads {
             dx: dx.as_mut_slice(),
             dweight: dweight.as_mut_slice(),
             dbias: dbias.first_mut().map(|dbias| dbias.as_mut_slice()),
@@ -49,9 +50,9 @@ pub(super) fn backward(conv: &Conv1d, CpuIo { inputs, outputs }: CpuIo) -> Resul
 struct ConvInputs<'a, T: Float> {
     sizes: Sizes,
     x: &'a [T],
-    /// `[k, d]`
-    taps: Vec<T::Acc>,
-    bias: Option<Vec<T::Acc>>,
+    /// `[k, d]`, in the wider type; so is `bias`.
+    taps: CpuBuffer,
+    bias: Option<CpuBuffer>,
     conv_state: Option<&'a [T]>,
     seq_start: Option<&'a [u32]>,
 }
@@ -66,27 +67,32 @@ struct Grads<'a, T> {
 }
 
 impl<'a, T: Float> ConvInputs<'a, T> {
-    fn new(conv: &Conv1d, inputs: &[CpuView<'a>]) -> ConvInputs<'a, T> {
+    fn new(conv: &Conv1d, inputs: &[CpuView<'a>]) -> Result<ConvInputs<'a, T>> {
         let sizes = Sizes::of(inputs[0].spec, inputs[1].spec);
-        let wide = |view: &CpuView| {
-            let mut wide = vec![T::Acc::ZERO; view.spec.len()];
-            T::widen(view.as_slice::<T>(), &mut wide);
-            wide
+        let wide = |view: &CpuView| -> Result<CpuBuffer> {
+            let mut wide = room::<T::Acc>(view.spec.len())?;
+            T::widen(view.as_slice::<T>(), wide.as_mut_slice());
+            Ok(wide)
         };
-        let mut taps = vec![T::Acc::ZERO; inputs[1].spec.len()];
+        let mut taps = room::<T::Acc>(inputs[1].spec.len())?;
         match T::as_acc(inputs[1].as_slice::<T>()) {
-            Some(weight) => transpose(weight, sizes.k, &mut taps),
-            None => transpose(&wide(&inputs[1]), sizes.k, &mut taps),
+            Some(weight) => transpose(weight, sizes.k, taps.as_mut_slice()),
+            None => transpose(wide(&inputs[1])?.as_slice::<T::Acc>(), sizes.k, taps.as_mut_slice()),
         }
-        ConvInputs {
+        Ok(ConvInputs {
             sizes,
             x: inputs[0].as_slice(),
             taps,
-            bias: conv.bias.map(|i| wide(&inputs[i])),
+            bias: conv.bias.map(|i| wide(&inputs[i])).transpose()?,
             conv_state: conv.conv_state.map(|i| inputs[i].as_slice()),
             seq_start: conv.seq_start.map(|i| inputs[i].as_slice()),
-        }
+        })
     }
+}
+
+/// Room for this many elements, whose values are unspecified.
+fn room<A: Real>(len: usize) -> Result<CpuBuffer> {
+    CpuBuffer::scratch(OP, len * size_of::<A>())
 }
 
 /// The outputs of one task: the gradients of the inputs `times`, of `conv_state` if they are the
@@ -131,9 +137,9 @@ impl<T: Float> ConvInputs<'_, T> {
     }
 
     /// The taps of some channels, oldest first.
-    fn taps(&self, channels: &Range<usize>) -> Vec<&[T::Acc]> {
+    fn taps(&self, channels: &Range<usize>) -> Rows<'_, T::Acc> {
         let Sizes { d, k, .. } = self.sizes;
-        (0..k).map(|j| &self.taps[j * d..][channels.clone()]).collect()
+        (0..k).map(|j| &self.taps.as_slice::<T::Acc>()[j * d..][channels.clone()]).collect()
     }
 
     /// `pre = bias + Σ taps[i] ⊙ rows[i]`
@@ -145,26 +151,28 @@ impl<T: Float> ConvInputs<'_, T> {
         pre: &mut [T::Acc],
     ) {
         match &self.bias {
-            Some(bias) => pre.copy_from_slice(&bias[channels.clone()]),
+            Some(bias) => pre.copy_from_slice(&bias.as_slice()[channels.clone()]),
             None => pre.fill(T::Acc::ZERO),
         }
         add_taps(pre, taps, rows);
     }
 
-    pub(super) fn forward(&self, function: Function, y: &mut [T], next: &mut [T]) {
+    fn forward(&self, function: Function, y: &mut [T], next: &mut [T]) -> Result<()> {
         let (work, d) = (y.len(), self.sizes.d);
         let mut rest = y;
         let blocks = self.blocks().map(|(entry, times)| {
             let y = cut(&mut rest, times.len() * d);
             (entry, times, y)
         });
-        for_tasks(blocks.collect(), work, |(entry, times, y)| {
-            self.forward_block(function, &self.row(entry), times, y);
-        });
+        let threads = if work < GRAIN { 1 } else { threads::count() };
+        try_for_tasks(blocks, threads, |_, (entry, times, y)| {
+            self.forward_block(function, &self.row(entry), times, y)
+        })?;
         let state_len = (self.sizes.before() * d).max(1);
         for (entry, next) in next.chunks_mut(state_len).enumerate() {
             self.row(entry).next_state(next);
         }
+        Ok(())
     }
 
     fn forward_block(
@@ -173,23 +181,24 @@ impl<T: Float> ConvInputs<'_, T> {
         row: &ConvRow<T>,
         times: Range<usize>,
         y: &mut [T],
-    ) {
+    ) -> Result<()> {
         let Sizes { d, k, .. } = self.sizes;
         let (strips, width) = self.strips();
-        let (mut wide, mut buffer) = (Vec::new(), vec![T::Acc::ZERO; width]);
+        let (mut wide, mut buffer) = (CpuBuffer::EMPTY, room::<T::Acc>(width)?);
         for channels in strips {
             let taps = self.taps(&channels);
             let inputs = times.start..times.end + self.sizes.before();
-            let rows = widened_rows(inputs.map(|i| row.input(i, &channels)), &mut wide);
+            let rows = widened_rows(inputs.map(|i| row.input(i, &channels)), &mut wide)?;
             for (i, t) in times.clone().enumerate() {
                 let unseen = k - row.reach(t + k, k);
                 let y = &mut y[i * d..][channels.clone()];
-                fill_wide(y, &mut buffer, |y| {
+                fill_wide(y, buffer.as_mut_slice(), |y| {
                     self.pre(&channels, &taps[unseen..], &rows[i + unseen..i + k], y);
                     function.value_in_place(y);
                 });
             }
         }
+        Ok(())
     }
 
     /// From `dy` and `dnext`, the gradients of both results.
@@ -212,11 +221,12 @@ impl<T: Float> ConvInputs<'_, T> {
             };
             (entry, times, grads)
         });
-        for_tasks(blocks.collect(), work, |(entry, times, grads)| {
+        let threads = if work < GRAIN { 1 } else { threads::count() };
+        try_for_tasks(blocks, threads, |_, (entry, times, grads)| {
             let [dy, dnext] = [(dys[0], l), (dys[1], before)]
                 .map(|(dy, rows)| &dy[entry * rows * d..][..rows * d]);
-            self.backward_block(function, &self.row(entry), [dy, dnext], times, grads);
-        });
+            self.backward_block(function, &self.row(entry), [dy, dnext], times, grads)
+        })?;
 
         let mut total = vec![T::Acc::ZERO; size];
         partial
@@ -239,21 +249,21 @@ impl<T: Float> ConvInputs<'_, T> {
         [dy, dnext]: [&[T]; 2],
         times: Range<usize>,
         grads: BlockGrads<T>,
-    ) {
+    ) -> Result<()> {
         let Sizes { l, d, k, .. } = self.sizes;
         let before = self.sizes.before();
         let (strips, width) = self.strips();
         let zeros = |rows: usize| vec![T::Acc::ZERO; rows * width];
         // The results that depend on the inputs of this block.
         let reached = times.start..(times.end + before).min(l);
-        let mut wide = Vec::new();
+        let mut wide = CpuBuffer::EMPTY;
         let (mut g, mut sums) = (zeros(reached.len()), zeros(k + 1));
         let [mut wide_dy, mut pre] = [zeros(1), zeros(1)];
         for channels in strips {
             let n = channels.len();
             let taps = self.taps(&channels);
             let inputs = reached.start..reached.end + before;
-            let rows = widened_rows(inputs.map(|i| row.input(i, &channels)), &mut wide);
+            let rows = widened_rows(inputs.map(|i| row.input(i, &channels)), &mut wide)?;
             sums.fill(T::Acc::ZERO);
             let (dtaps, dbias) = sums.split_at_mut(k * width);
             for ((i, t), g) in reached.clone().enumerate().zip(g.chunks_mut(width)) {
@@ -297,6 +307,7 @@ impl<T: Float> ConvInputs<'_, T> {
                 grad(i, &mut dconv_state[channels.clone()]);
             }
         }
+        Ok(())
     }
 }
 
@@ -378,16 +389,19 @@ fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
 /// Rows in the wider type: borrowed if they are stored in it, otherwise converted into `wide`.
 fn widened_rows<'a, T: Float>(
     rows: impl Iterator<Item = &'a [T]>,
-    wide: &'a mut Vec<T::Acc>,
-) -> Vec<&'a [T::Acc]> {
-    let rows: Vec<&[T]> = rows.collect();
+    wide: &'a mut CpuBuffer,
+) -> Result<Rows<'a, T::Acc>> {
+    let rows: Rows<T> = rows.collect();
     if let Some(rows) = rows.iter().map(|row| T::as_acc(row)).collect() {
-        return rows;
+        return Ok(rows);
     }
-    wide.resize(rows.iter().map(|row| row.len()).sum(), T::Acc::ZERO);
-    let mut rest = &mut wide[..];
-    rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect()
+    *wide = room::<T::Acc>(rows.iter().map(|row| row.len()).sum())?;
+    let mut rest = wide.as_mut_slice();
+    Ok(rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect())
 }
+
+/// Rows of channels. Those of a single step, as in decoding, take nothing from the allocator.
+type Rows<'a, T> = SmallVec<[&'a [T]; 8]>;
 
 vectorized! {
     /// `[d, k]` as `[k, d]`

@@ -8,12 +8,14 @@
 mod cpu;
 mod gpu;
 
+use smallvec::smallvec;
+
 #[cfg(test)]
 pub(super) use self::gpu::programs;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Error, Result, ensure};
 use crate::function::{Activation, Function};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, Few, GpuIo, Kernel, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 use crate::terms::Terms;
@@ -78,7 +80,7 @@ impl<'a> CausalConv1d<'a> {
 /// ```
 pub fn causal_conv1d(conv: &CausalConv1d) -> Result<(Tensor, Tensor)> {
     let &CausalConv1d { x, weight, bias, conv_state, seq_start, activation } = conv;
-    let mut inputs = vec![x, weight];
+    let mut inputs: Few<&Tensor> = smallvec![x, weight];
     let [bias, conv_state, seq_start] = [bias, conv_state, seq_start].map(|input| {
         inputs.extend(input);
         input.map(|_| inputs.len() - 1)
@@ -141,7 +143,7 @@ impl Op for Conv1d {
             Some(1) => !in_terms,
             i => i != self.seq_start && !(in_terms && i == self.bias),
         };
-        let mut specs: Vec<Spec> =
+        let mut specs: Results<Spec> =
             (0..saved.specs.len()).filter(returned).map(|i| saved.specs[i].clone()).collect();
         if in_terms {
             specs.insert(1, Spec::new(OP, &[partial.len], DType::F32)?);
@@ -168,7 +170,7 @@ impl Kernel for Conv1d {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (x, weight) = (inputs[0], inputs[1]);
         x.dtype().ensure_float(OP, "the input")?;
         weight.dtype().ensure(x.dtype(), OP, "the weight")?;
@@ -201,7 +203,7 @@ impl Kernel for Conv1d {
             ensure_shape("seq_start", seq_start, &[b, l])?;
             seq_start.dtype().ensure(DType::U32, OP, "seq_start")?;
         }
-        Ok(vec![x.clone(), next])
+        Ok(smallvec![x.clone(), next])
     }
 
     fn cpu(&self, io: CpuIo) -> Result<()> {

@@ -3,6 +3,8 @@
 mod cpu;
 mod gpu;
 
+use smallvec::smallvec;
+
 pub(super) use self::cpu::{Row, scale, store};
 pub(super) use self::gpu::GpuLoss;
 #[cfg(test)]
@@ -13,7 +15,7 @@ use crate::cpu::map::BLOCK;
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one};
 use crate::ops::embedding::ensure_below;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -102,7 +104,7 @@ impl Kernel for CrossEntropy {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (logits, targets) = (inputs[0], inputs[1]);
         logits.dtype().ensure_float(OP, "the tensor of logits")?;
         let [lead @ .., v] = logits.shape() else {
@@ -112,7 +114,7 @@ impl Kernel for CrossEntropy {
         ensure_targets(OP, targets, lead)?;
         let shape = logits.shape();
         ensure!(OP, *v > 0 || self.rows == 0, "the logits are {shape:?}, expected a class or more");
-        Ok(vec![loss_spec(OP, self.rows, logits.dtype())?])
+        Ok(smallvec![loss_spec(OP, self.rows, logits.dtype())?])
     }
 
     fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {

@@ -1,5 +1,7 @@
 //! Sums of all elements up to each, along a dimension.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::map::add;
@@ -7,7 +9,7 @@ use crate::cpu::threads::for_chunks;
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Grid, LINES, Program, params, width};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -55,10 +57,10 @@ impl Kernel for Cumsum {
         "cumsum"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
         ensure_dim(self.name(), self.dim, inputs[0].shape())?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Dropout, with a mask that follows from a seed.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
@@ -9,7 +11,7 @@ use crate::cpu::threefry::threefry_13;
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Grid, Launch, Program, THREEFRY, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -73,9 +75,9 @@ impl Kernel for Dropout {
         "dropout"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

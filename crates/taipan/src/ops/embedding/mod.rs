@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::map::add;
@@ -11,8 +13,8 @@ use crate::error::{Error, Result, ensure};
 use crate::gpu::{
     ELEMENTS, Gpu, Grid, INDEX_ERRORS, Launch, MapParams, Program, kernel_sizes, params,
 };
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
-use crate::spec::{Spec, ensure_dim};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one};
+use crate::spec::{Spec, ensure_dim, joined};
 use crate::tensor::Tensor;
 
 const OP: &str = "embedding";
@@ -126,15 +128,15 @@ impl Kernel for Select {
         self.name
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (op, dim, table, ids) = (self.name, self.dim, inputs[0], inputs[1]);
         ids.dtype().ensure(DType::U32, op, "the tensor of ids")?;
         ensure_dim(op, dim, table.shape())?;
         let shape = table.shape();
         let has_rows = shape[dim] > 0 || ids.len() == 0;
         ensure!(op, has_rows, "dimension {dim} of {shape:?} is empty, expected an index or more");
-        let shape = [&shape[..dim], ids.shape(), &shape[dim + 1..]].concat();
-        Ok(vec![Spec::new(op, &shape, table.dtype())?])
+        let shape = joined(&[&shape[..dim], ids.shape(), &shape[dim + 1..]]);
+        Ok(smallvec![Spec::new(op, &shape, table.dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,5 +1,7 @@
 //! A product with a gate: `x ⊙ φ(gate)`.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::map::{BLOCK, map, multiply};
@@ -8,7 +10,7 @@ use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::function::{Activation, Function};
 use crate::gpu::{ELEMENTS, Grid, MapParams, Program};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -63,14 +65,14 @@ impl Op for Gated {
                 let (dx, dgate) = (dx.as_mut_slice::<T>(), dgate.as_mut_slice::<T>());
                 let work = dx.len();
                 let chunks = dx.chunks_mut(GRAIN).zip(dgate.chunks_mut(GRAIN)).enumerate();
-                for_tasks(chunks.collect(), work, |(i, grads)| {
+                for_tasks(chunks, work, |(i, grads)| {
                     grad_chunk(function, inputs, i * GRAIN, grads)
                 })
             });
             Ok(())
         };
         let gpu = |io: GpuIo| launch(io, grad_program(function, dy.dtype()));
-        let (inputs, specs) = ([dy, saved.input(0), gate], saved.specs.clone());
+        let (inputs, specs) = ([dy, saved.input(0), gate], saved.specs[..].into());
         let grads = compute((OP, "backward"), &inputs, specs, cpu, gpu)?;
         Ok(grads.into_iter().map(Some).collect())
     }
@@ -81,13 +83,13 @@ impl Kernel for Gated {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (x, gate) = (inputs[0], inputs[1]);
         x.dtype().ensure_float(OP, "the input")?;
         gate.dtype().ensure(x.dtype(), OP, "the gate")?;
         let (found, expected) = (gate.shape(), x.shape());
         ensure!(OP, found == expected, "the gate is {found:?}, expected {expected:?}");
-        Ok(vec![x.clone()])
+        Ok(smallvec![x.clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,6 +1,8 @@
 //! Elements looked up along a dimension, each by an index of its own; and the adjoint, which adds
 //! them there.
 
+use smallvec::smallvec;
+
 use super::embedding::ensure_below;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
@@ -8,7 +10,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Grid, INDEX_ERRORS, Launch, Program, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -82,9 +84,9 @@ impl Kernel for Gather {
         "gather"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         check(self.name(), self.0, inputs[0], inputs[1])?;
-        Ok(vec![Spec::new(self.name(), inputs[1].shape(), inputs[0].dtype())?])
+        Ok(smallvec![Spec::new(self.name(), inputs[1].shape(), inputs[0].dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -134,14 +136,14 @@ impl Kernel for ScatterAdd {
         "scatter_add"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (op, [x, index, source]) = (self.name(), [inputs[0], inputs[1], inputs[2]]);
         x.dtype().ensure_float(op, "the input")?;
         source.dtype().ensure(x.dtype(), op, "the source")?;
         check(op, self.0, x, index)?;
         let (found, expected) = (source.shape(), index.shape());
         ensure!(op, found == expected, "the source is {found:?}, expected {expected:?}");
-        Ok(vec![x.clone()])
+        Ok(smallvec![x.clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

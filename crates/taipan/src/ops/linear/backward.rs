@@ -9,6 +9,8 @@
 //! computed once, in f32, or inside the product if that is as fast. On both, `dbias` is summed from
 //! the tiles that are loaded for `dw`.
 
+use smallvec::smallvec;
+
 use super::forward::Linear;
 use super::{OP, product_of};
 use crate::cpu::CpuView;
@@ -20,7 +22,7 @@ use crate::error::Result;
 use crate::function::Function;
 use crate::gpu::gemm::{self, Fused};
 use crate::gpu::{GpuView, LocalTensor};
-use crate::kernel::{CpuIo, GpuIo, compute, compute_one, update};
+use crate::kernel::{CpuIo, GpuIo, Results, compute, compute_one, update};
 use crate::product::{Product, Side};
 use crate::reduction::Reduction;
 use crate::spec::Spec;
@@ -68,7 +70,7 @@ impl<'a> Backward<'a> {
 
     /// `dx`, to which `earlier` is added.
     pub(super) fn dx(&self, w: &Tensor, earlier: Option<&Tensor>) -> Result<Tensor> {
-        let outputs = vec![self.specs[0].clone()];
+        let outputs = smallvec![self.specs[0].clone()];
         Ok(self.gradient("dx", Side::Left, [Some(w), earlier], outputs)?.swap_remove(0))
     }
 
@@ -81,7 +83,7 @@ impl<'a> Backward<'a> {
             return Ok(None);
         }
         let spec = self.specs[1].clone();
-        let terms = vec![Spec::new(OP, &[rows, spec.len()], DType::F32)?];
+        let terms = smallvec![Spec::new(OP, &[rows, spec.len()], DType::F32)?];
         let tensor = self.gradient("dw", Side::Right, [Some(x), None], terms)?.swap_remove(0);
         Ok(Some(Terms { tensor, first: 0, rows, spec }))
     }
@@ -107,8 +109,8 @@ impl<'a> Backward<'a> {
         role: &'static str,
         of: Side,
         [other, earlier]: [Option<&Tensor>; 2],
-        outputs: Vec<Spec>,
-    ) -> Result<Vec<Tensor>> {
+        outputs: Results<Spec>,
+    ) -> Result<Results<Tensor>> {
         let (product, side) = self.product.gradient(of);
         let inputs: Vec<_> = other.into_iter().chain(&self.upstream).chain(earlier).collect();
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {

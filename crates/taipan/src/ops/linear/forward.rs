@@ -2,20 +2,22 @@
 
 use std::ops::Range;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::backward::Backward;
-use super::{check, product_of};
+use super::{OP, check, product_of};
 use crate::autograd::{Op, Saved, Slot};
-use crate::cpu::CpuView;
 use crate::cpu::gemm::{Dense, Gemm, Source};
 use crate::cpu::map::{BLOCK, add};
+use crate::cpu::{CpuBuffer, CpuView};
 use crate::dtype::{Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::function::{Function, Saves};
 use crate::gpu::gemm::{self, Fused};
 use crate::gpu::{GpuView, LocalTensor, Strided};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one, run_saving};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one, run_saving};
 use crate::product::{Layout, Product};
-use crate::spec::Spec;
+use crate::spec::{Spec, joined};
 use crate::tensor::Tensor;
 
 /// `function(x·w + bias) + residual`; inputs `x`, `w` and, if there are, `bias` and `residual`.
@@ -97,18 +99,22 @@ impl Kernel for Linear {
         self.name
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (terms, residual) = self.without_residual(inputs);
         check(self.layout, terms)?;
         let product = product_of(self.layout, inputs[0], inputs[1]);
         let x = inputs[0].shape();
-        let shape = [&x[..x.len() - 1], &[product.n]].concat();
+        let shape = joined(&[&x[..x.len() - 1], &[product.n]]);
         if let Some(residual) = residual {
             let found = residual.shape();
-            ensure!(self.name, found == shape, "the residual is {found:?}, expected {shape:?}");
+            ensure!(
+                self.name,
+                found == &shape[..],
+                "the residual is {found:?}, expected {shape:?}"
+            );
             residual.dtype().ensure(inputs[0].dtype(), self.name, "the residual")?;
         }
-        Ok(vec![Spec::new(self.name, &shape, inputs[0].dtype())?])
+        Ok(smallvec![Spec::new(self.name, &shape, inputs[0].dtype())?])
     }
 
     /// `pre = x·w + bias` where the derivative needs it.
@@ -209,15 +215,16 @@ impl<T: Float> Forward<'_, T> {
         if out.is_empty() {
             return Ok(());
         }
-        let bias = bias.map(|bias| {
-            let mut wide = vec![T::Acc::ZERO; product.n];
-            T::widen(bias.as_slice::<T>(), &mut wide);
-            wide
-        });
+        let bias = bias.map_or(&[][..], |bias| bias.as_slice::<T>());
+        let mut wide_bias = match T::as_acc(bias) {
+            Some(_) => CpuBuffer::EMPTY,
+            None => CpuBuffer::scratch(OP, size_of::<T::Acc>() * bias.len())?,
+        };
+        let bias = widened(bias, wide_bias.as_mut_slice());
         // Of each row: that of `pre`, and of the residual.
         type Row<'a, T> = (Option<&'a mut [T]>, Option<&'a [T]>);
         let finish = |(pre, residual): &mut Row<T>, columns: Range<usize>, sums: &mut [T::Acc]| {
-            if let Some(bias) = &bias {
+            if !bias.is_empty() {
                 add(sums, &bias[columns.clone()]);
             }
             if let Some(pre) = pre {
@@ -235,7 +242,7 @@ impl<T: Float> Forward<'_, T> {
         let mut pre = pre.into_iter().flat_map(|pre| pre.chunks_mut(product.n));
         let residual = residual.map_or(&[][..], |residual| residual.as_slice::<T>());
         let mut residual = residual.chunks(product.n);
-        let mut rows: Vec<Row<T>> =
+        let mut rows: SmallVec<[Row<T>; 8]> =
             (0..out.len() / product.n).map(|_| (pre.next(), residual.next())).collect();
         let left = &Dense::<T>::of(x);
         Gemm { product, left, right }.store_finished(out, &mut rows, &finish)

@@ -1,5 +1,7 @@
 //! A weight in 8 bits: [`Int8`].
 
+use smallvec::smallvec;
+
 use super::forward::Forward;
 use super::{OP, matrix};
 use crate::cpu::gemm::{self, INT8_BLOCK as BLOCK, quantize};
@@ -7,10 +9,10 @@ use crate::cpu::threads::for_tasks;
 use crate::dtype::Float;
 use crate::error::{Error, Result, ensure};
 use crate::function::Function;
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute, compute_one, run_one};
+use crate::kernel::{CpuIo, Few, GpuIo, Kernel, Results, compute, compute_one, run_one};
 use crate::ops::embedding::ensure_below;
 use crate::product::{Layout, Product};
-use crate::spec::Spec;
+use crate::spec::{Spec, joined};
 use crate::tensor::{Arena, Tensor};
 use crate::{DType, Device, grad_mode};
 
@@ -85,7 +87,7 @@ impl Int8 {
             return Err(Error::Shape { op: QUANTIZE, why });
         };
         let blocks = k.div_ceil(BLOCK);
-        let specs = vec![
+        let specs = smallvec![
             Spec::new(QUANTIZE, &[n, blocks * BLOCK / 4], DType::U32)?,
             Spec::new(QUANTIZE, &[n, blocks], DType::F32)?,
         ];
@@ -95,7 +97,7 @@ impl Int8 {
                 let rows = inputs[0].as_slice::<T>().chunks(k.max(1));
                 let codes = codes.as_mut_slice::<u32>().chunks_mut((blocks * BLOCK / 4).max(1));
                 let scales = scales.as_mut_slice::<f32>().chunks_mut(blocks.max(1));
-                let tasks = rows.zip(codes).zip(scales).collect();
+                let tasks = rows.zip(codes).zip(scales);
                 for_tasks(tasks, n * k, |((row, codes), scales)| {
                     codes.fill(0);
                     let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
@@ -148,7 +150,7 @@ impl Int8 {
         const OP: &str = "embedding";
         let [n, k] = self.shape();
         ids.dtype().ensure(DType::U32, OP, "the tensor of ids")?;
-        let spec = Spec::new(OP, &[ids.shape(), &[k]].concat(), DType::F32)?;
+        let spec = Spec::new(OP, &joined(&[ids.shape(), &[k]]), DType::F32)?;
         let cpu = |CpuIo { inputs, outputs }: CpuIo| {
             let ids = inputs[2].as_slice::<u32>();
             ensure_below(OP, "id", ids, n, None)?;
@@ -169,7 +171,7 @@ impl Int8 {
         bias: Option<&Tensor>,
         function: Function,
     ) -> Result<Tensor> {
-        let inputs: Vec<&Tensor> = [x, &self.codes, &self.scales].into_iter().chain(bias).collect();
+        let inputs: Few<&Tensor> = [x, &self.codes, &self.scales].into_iter().chain(bias).collect();
         if grad_mode::is_enabled() && inputs.iter().any(|input| input.is_tracked()) {
             return Err(no_gradient(OP));
         }
@@ -194,7 +196,7 @@ impl Kernel for LinearInt8 {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (dtype, x, k) = (inputs[0].dtype(), inputs[0].shape(), self.k);
         let n = inputs[1].shape()[0];
         ensure_dtype(OP, "the input of an int8 weight", dtype)?;
@@ -204,7 +206,7 @@ impl Kernel for LinearInt8 {
             ensure!(OP, bias.shape() == [n], "bias is {:?}, expected [{n}]", bias.shape());
             bias.dtype().ensure(dtype, OP, "bias")?;
         }
-        Ok(vec![Spec::new(OP, &[lead, &[rows, n]].concat(), dtype)?])
+        Ok(smallvec![Spec::new(OP, &joined(&[lead, &[rows, n]]), dtype)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

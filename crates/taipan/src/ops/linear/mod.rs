@@ -10,7 +10,7 @@ pub use self::int8::Int8;
 use crate::autograd::apply_one;
 use crate::error::{Error, Result, ensure};
 use crate::function::Activation;
-use crate::kernel::Kernel;
+use crate::kernel::{Few, Kernel};
 use crate::product::{Layout, Product};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -142,7 +142,7 @@ fn apply(
     };
     let function = activation.into();
     let op = Linear { name: OP, layout, function, derivative, has_residual: false };
-    let inputs: Vec<&Tensor> = [x, w].into_iter().chain(bias).collect();
+    let inputs: Few<&Tensor> = [x, w].into_iter().chain(bias).collect();
     apply_one(op, &inputs)
 }
 

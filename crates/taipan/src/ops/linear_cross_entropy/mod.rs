@@ -10,12 +10,14 @@ mod gpu;
 
 use std::ops::Range;
 
+use smallvec::smallvec;
+
 use super::cross_entropy::{cross_entropy, ensure_targets, loss_spec, saved_specs};
 use super::linear::{Weight, linear};
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::error::{Error, Result, ensure};
 use crate::function::Activation;
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
 use crate::product::{Layout, Product};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -131,7 +133,7 @@ impl Kernel for LinearCrossEntropy {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (x, w) = (inputs[0].shape(), inputs[1].shape());
         inputs[0].dtype().ensure_float(OP, "the input")?;
         inputs[1].dtype().ensure(inputs[0].dtype(), OP, "the weight")?;
@@ -150,7 +152,7 @@ impl Kernel for LinearCrossEntropy {
         ensure_targets(OP, inputs[2], lead)?;
         let classes = logits_of(self.layout, inputs[0], inputs[1]).n;
         ensure!(OP, classes > 0 || self.rows == 0, "the weight is {w:?}, expected a class or more");
-        Ok(vec![loss_spec(OP, self.rows, inputs[0].dtype())?])
+        Ok(smallvec![loss_spec(OP, self.rows, inputs[0].dtype())?])
     }
 
     fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {

@@ -1,14 +1,16 @@
 //! Sums, means, maxima and minima over dimensions.
 
+use smallvec::smallvec;
+
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::reduce;
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{DType, Element, Float, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{FLOAT_ORDER, GREATEST, Grid, LINES, Program, SUM, WORKGROUP, params, width};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one, run_one};
 use crate::reduction::{Fold, Reduction};
-use crate::spec::{Spec, ensure_dim};
+use crate::spec::{Shape, Spec, ensure_dim, joined};
 use crate::tensor::Tensor;
 
 /// A reduction of all elements, over some dimensions, and over some that are kept.
@@ -148,8 +150,8 @@ impl Extent {
     }
 
     /// The shape without the dimensions of the extent.
-    fn removed_from(self, shape: &[usize]) -> Vec<usize> {
-        [&shape[..self.first], &shape[self.end..]].concat()
+    fn removed_from(self, shape: &[usize]) -> Shape {
+        joined(&[&shape[..self.first], &shape[self.end..]])
     }
 
     /// The shape with the dimensions of the extent set to 1.
@@ -190,13 +192,13 @@ impl Kernel for Reduce {
         self.fold.name()
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (shape, dtype) = (inputs[0].shape(), inputs[0].dtype());
         dtype.ensure_float(self.name(), "the input")?;
         if self.fold.is_extremum() {
             self.extent.ensure_nonempty(self.name(), shape)?;
         }
-        Ok(vec![Spec::new(self.name(), &self.extent.removed_from(shape), dtype)?])
+        Ok(smallvec![Spec::new(self.name(), &self.extent.removed_from(shape), dtype)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -287,13 +289,13 @@ impl Kernel for Argmax {
         "argmax"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let shape = inputs[0].shape();
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
         self.0.ensure_nonempty(self.name(), shape)?;
         let len = self.0.reduction(Fold::Max, shape).len;
         ensure!(self.name(), u32::try_from(len).is_ok(), "{len} elements exceed a u32 index");
-        Ok(vec![Spec::new(self.name(), &self.0.removed_from(shape), DType::U32)?])
+        Ok(smallvec![Spec::new(self.name(), &self.0.removed_from(shape), DType::U32)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

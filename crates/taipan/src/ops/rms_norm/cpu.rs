@@ -1,10 +1,12 @@
 //! RMS norm on the CPU.
 
+use std::array::from_fn;
+
 use super::{GateOrder, RmsNorm, With, row_len, rows};
 use crate::cpu::isa::vectorized;
 use crate::cpu::map::{add, multiply};
 use crate::cpu::reduce::{dot, larger};
-use crate::cpu::threads::{GRAIN, for_tasks};
+use crate::cpu::threads::{self, GRAIN, for_tasks, try_for_tasks};
 use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
@@ -21,8 +23,7 @@ pub(super) fn forward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<
     with_dtype!(inputs[0].spec.dtype(), T: Float => match mixed {
         true => op.forward::<T, <T as Float>::Acc>(inputs, outputs),
         false => op.forward::<T, T>(inputs, outputs),
-    });
-    Ok(())
+    })
 }
 
 pub(super) fn backward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -39,12 +40,13 @@ impl RmsNorm {
         &self,
         inputs: &[CpuView],
         outputs: &mut [CpuViewMut],
-    ) {
+    ) -> Result<()> {
         let (x, n) = (inputs[0].as_slice::<T>(), row_len(inputs[0].spec));
         let (weight, other) = self.optional(&inputs[1..]);
-        let weight = widened_weight::<T>(weight, n);
+        let mut wide_weight = CpuBuffer::EMPTY;
+        let weight = widened_weight::<T>(weight, n, &mut wide_weight)?;
         if weight.is_empty() {
-            return;
+            return Ok(());
         }
         let is_residual = self.with == With::Residual;
         let residual = other.filter(|_| is_residual).map(|residual| residual.as_slice::<R>());
@@ -61,26 +63,29 @@ impl RmsNorm {
             let rstd = rstd.as_mut().and_then(Iterator::next).unwrap_or_default();
             (i * block, y, s, rstd)
         });
-        for_tasks(tasks.collect(), x.len(), |(first, y, s, rstd)| {
-            let [mut wide, mut other, mut out, mut open] = [(); 4].map(|()| vec![T::Acc::ZERO; n]);
+        let threads = if x.len() < GRAIN { 1 } else { threads::count() };
+        try_for_tasks(tasks, threads, |_, (first, y, s, rstd)| {
+            let mut room = CpuBuffer::scratch(self.name, 4 * n * size_of::<T::Acc>())?;
+            let mut room = room.as_mut_slice::<T::Acc>().chunks_exact_mut(n);
+            let [wide, other, out, open] = from_fn(|_| room.next().expect("room for four rows"));
             let rows = y.chunks_mut(n).zip(weight.chunks(n).cycle()).enumerate();
             for (i, (y, weight)) in rows {
                 let at = (first + i) * n..(first + i + 1) * n;
-                let mut row = widened(&x[at.clone()], &mut wide);
+                let mut row = widened(&x[at.clone()], wide);
                 if let Some(gate) = gate {
-                    T::widen(&gate[at.clone()], &mut open);
-                    SILU.value_in_place(&mut open);
+                    T::widen(&gate[at.clone()], open);
+                    SILU.value_in_place(open);
                 }
                 match (self.with, residual) {
                     (With::Residual, Some(residual)) => {
-                        sum(row, widened(&residual[at], &mut other), &mut out);
-                        R::narrow(&out, &mut s[i * n..(i + 1) * n]);
-                        row = &out;
+                        sum(row, widened(&residual[at], other), out);
+                        R::narrow(out, &mut s[i * n..(i + 1) * n]);
+                        row = out;
                     }
                     (With::Gate(GateOrder::GateFirst), _) => {
                         out.copy_from_slice(row);
-                        multiply(&mut out, &open);
-                        row = &out;
+                        multiply(out, open);
+                        row = out;
                     }
                     _ => {}
                 }
@@ -88,14 +93,15 @@ impl RmsNorm {
                 if let Some(rstd) = rstd.get_mut(i) {
                     *rstd = row_rstd;
                 }
-                fill_wide(y, &mut other, |y| {
+                fill_wide(y, other, |y| {
                     scale(row, row_rstd, weight, y);
                     if self.with == With::Gate(GateOrder::NormFirst) {
-                        multiply(y, &open);
+                        multiply(y, open);
                     }
                 });
             }
-        });
+            Ok(())
+        })
     }
 
     /// `1/√(mean(s²) + eps)`. If squares leave the range of the type, those of `s/m` are used, with
@@ -129,7 +135,8 @@ impl RmsNorm {
         let (dy, s) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<R>());
         let rstd = inputs[2].as_slice::<T::Acc>();
         let (weight, other) = self.optional(&inputs[3..]);
-        let weight = widened_weight::<T>(weight, n);
+        let mut wide_weight = CpuBuffer::EMPTY;
+        let weight = widened_weight::<T>(weight, n, &mut wide_weight)?;
         if weight.is_empty() {
             return Ok(());
         }
@@ -151,7 +158,7 @@ impl RmsNorm {
             let second = second.as_mut().and_then(Iterator::next).unwrap_or_default();
             (i * block, ds, second, partial)
         });
-        for_tasks(tasks.collect(), dy.len(), |(first, ds, second, dweight)| {
+        for_tasks(tasks, dy.len(), |(first, ds, second, dweight)| {
             dweight.fill(T::Acc::ZERO);
             let [mut wide, mut unit, mut dunit] = [(); 3].map(|()| vec![T::Acc::ZERO; n]);
             let mut gate_row = gate.map(|_| GateRow::new(n));
@@ -281,12 +288,23 @@ vectorized! {
 }
 
 /// `weight`, or ones: of a row of `n`, or of as many rows as there are groups.
-fn widened_weight<T: Float>(weight: Option<&CpuView>, n: usize) -> Vec<T::Acc> {
-    let Some(weight) = weight else { return vec![T::Acc::ONE; n] };
-    let weight = weight.as_slice::<T>();
-    let mut wide = vec![T::Acc::ZERO; weight.len()];
-    T::widen(weight, &mut wide);
-    wide
+fn widened_weight<'a, T: Float>(
+    weight: Option<&CpuView<'a>>,
+    n: usize,
+    buffer: &'a mut CpuBuffer,
+) -> Result<&'a [T::Acc]> {
+    let weight = weight.map(|weight| weight.as_slice::<T>());
+    if let Some(wide) = weight.and_then(T::as_acc) {
+        return Ok(wide);
+    }
+    let len = weight.map_or(n, <[T]>::len);
+    *buffer = CpuBuffer::scratch("rms_norm", len * size_of::<T::Acc>())?;
+    let wide = buffer.as_mut_slice();
+    match weight {
+        Some(weight) => T::widen(weight, wide),
+        None => wide.fill(T::Acc::ONE),
+    }
+    Ok(wide)
 }
 
 /// Rows of a task, and of a partial sum of `dweight`: whole weights of rows of `n`.

@@ -3,11 +3,13 @@
 mod cpu;
 mod gpu;
 
+use smallvec::smallvec;
+
 #[cfg(test)]
 pub(super) use self::gpu::programs;
 use crate::autograd::{Op, Saved, Slot, apply, apply_one};
 use crate::error::{Error, Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 use crate::terms::Terms;
@@ -217,7 +219,7 @@ impl Kernel for RmsNorm {
         self.name
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (op, x) = (self.name, inputs[0]);
         let (weight, other) = self.optional(&inputs[1..]);
         let eps = self.eps;
@@ -230,23 +232,26 @@ impl Kernel for RmsNorm {
         if let Some(weight) = weight {
             let (found, shape) = (weight.shape(), x.shape());
             let is_end = !found.is_empty() && shape.ends_with(found);
-            let expected = format!("[{n}] or more of the last dimensions of {shape:?}");
-            ensure!(op, is_end, "the weight is {found:?}, expected {expected}");
+            ensure!(
+                op,
+                is_end,
+                "the weight is {found:?}, expected [{n}] or more of the last dimensions of {shape:?}"
+            );
             weight.dtype().ensure(x.dtype(), op, "the weight")?;
         }
-        let Some(other) = other else { return Ok(vec![x.clone()]) };
+        let Some(other) = other else { return Ok(smallvec![x.clone()]) };
         let is_residual = self.with == With::Residual;
         let name = if is_residual { "the residual" } else { "the gate" };
         let (found, expected) = (other.shape(), x.shape());
         ensure!(op, found == expected, "{name} is {found:?}, expected {expected:?}");
         if !is_residual {
             other.dtype().ensure(x.dtype(), op, name)?;
-            return Ok(vec![x.clone()]);
+            return Ok(smallvec![x.clone()]);
         }
         if other.dtype() != x.dtype() {
             other.dtype().ensure(x.dtype().wider(), op, name)?;
         }
-        Ok(vec![x.clone(), (*other).clone()])
+        Ok(smallvec![x.clone(), (*other).clone()])
     }
 
     /// `rstd = 1/√(mean(s²) + eps)` of each row.

@@ -2,6 +2,8 @@
 
 use std::f64::consts::TAU;
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
@@ -9,7 +11,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Error, Result, ensure};
 use crate::gpu::{ELEMENTS, Grid, MATH, Program, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::ops::rotate::Angles;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -110,8 +112,8 @@ impl Kernel for Rope {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![inputs[0].clone()])
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -2,6 +2,8 @@
 
 use std::f64::consts::TAU;
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
@@ -9,7 +11,7 @@ use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, Grid, MATH, Program, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -94,7 +96,7 @@ impl Op for Rotate {
     /// `dturns = 2π·Σ_r (ξ·dζ − ζ·dξ)`.
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let inputs = [&dys[0], saved.input(1), saved.output(0)];
-        let specs = saved.specs.clone();
+        let specs = saved.specs[..].into();
         let cpu = |io: CpuIo| {
             with_dtype!(io.inputs[0].spec.dtype(), T: Float => self.cpu_backward::<T>(io));
             Ok(())
@@ -110,7 +112,7 @@ impl Kernel for Rotate {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (x, turns) = (inputs[0].shape(), inputs[1].shape());
         inputs[0].dtype().ensure_float(OP, "x")?;
         inputs[1].dtype().ensure(inputs[0].dtype().wider(), OP, "turns")?;
@@ -122,7 +124,7 @@ impl Kernel for Rotate {
         ensure!(OP, fits, "turns is {turns:?}, expected {expected:?}, or fewer pairs");
         let even = self.pairs == Pairs::Adjacent || n.is_multiple_of(2);
         ensure!(OP, even, "x is {x:?}, expected an even number of channels");
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, io: CpuIo) -> Result<()> {
@@ -142,7 +144,7 @@ impl Rotate {
         let (x, turns) = (inputs[0].as_slice::<T>(), inputs[1].as_slice::<T::Acc>());
         let block = sizes.steps_per_task();
         let y = outputs[0].as_mut_slice::<T>().chunks_mut((block * sizes.step()).max(1));
-        for_tasks(y.enumerate().collect(), x.len(), |(i, y)| {
+        for_tasks(y.enumerate(), x.len(), |(i, y)| {
             let [mut wide, mut out] = [(); 2].map(|()| vec![T::Acc::ZERO; n]);
             let mut angles = Angles::new(s);
             for (j, y) in y.chunks_mut(sizes.step()).enumerate() {
@@ -173,7 +175,7 @@ impl Rotate {
         dturns.fill(T::Acc::ZERO);
         let mut dturns = dturns.chunks_mut((block * h * s).max(1));
         let tasks = dx.enumerate().map(|(i, dx)| (i, dx, dturns.next().unwrap_or_default()));
-        for_tasks(tasks.collect(), dy.len(), |(i, dx, dturns)| {
+        for_tasks(tasks, dy.len(), |(i, dx, dturns)| {
             let [mut wide, mut wide_y, mut out] = [(); 3].map(|()| vec![T::Acc::ZERO; n]);
             let mut angles = Angles::new(s);
             for (j, dx) in dx.chunks_mut(sizes.step()).enumerate() {

@@ -3,6 +3,8 @@
 mod repetition;
 mod truncate;
 
+use smallvec::smallvec;
+
 use self::truncate::Truncate;
 use super::topk::TopK;
 use crate::cpu::isa::{Isa, vectorized};
@@ -16,7 +18,7 @@ use crate::error::{Result, ensure};
 use crate::gpu::{
     FLOAT_ORDER, GREATEST, Grid, LINES, MATH, Program, THREEFRY, WORKGROUP, params, width,
 };
-use crate::kernel::{CpuIo, GpuIo, Kernel, run, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run, run_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -92,7 +94,7 @@ impl Tensor {
         // The logits to sample from and, unless it is all of them, their tokens.
         let mut logits = match top_k {
             Some(k) if k < n => run(&TopK(k), &[self])?,
-            _ => vec![self.detached()],
+            _ => smallvec![self.detached()],
         };
         if top_p < 1.0 || min_p > 0.0 {
             let truncate = Truncate { sharpness: draw.sharpness, top_p, min_p };
@@ -129,13 +131,13 @@ impl Kernel for Draw {
         "sample"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (n, rows) = inputs[0].shape().split_last().expect("checked by `sample`");
         let out = Spec::new(self.name(), rows, DType::U32)?;
         ensure!(self.name(), u32::try_from(*n).is_ok(), "{n} elements exceed a u32 index");
         let rows = out.len();
         ensure!(self.name(), u32::try_from(rows).is_ok(), "{rows} rows exceed a u32 index");
-        Ok(vec![out])
+        Ok(smallvec![out])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,12 +1,14 @@
 //! Tokens that are too unlikely to be sampled.
 
+use smallvec::smallvec;
+
 use crate::cpu::isa::vectorized;
 use crate::cpu::reduce;
 use crate::cpu::threads::for_chunks;
 use crate::dtype::{DType, Element, Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Grid, LINES, MATH, MAX_SUM_EXP, Program, WORKGROUP, params, width};
-use crate::kernel::{CpuIo, GpuIo, Kernel};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results};
 use crate::spec::Spec;
 
 /// `−∞` for logits `[…, n]` that `top_p` or `min_p` excludes, the others unchanged. With the weights
@@ -25,8 +27,8 @@ impl Kernel for Truncate {
         "sample"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
-        Ok(vec![inputs[0].clone()])
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -191,7 +191,7 @@ fn chunks<T: Float>(inputs: &Inputs<T>, upstream: &Upstream<T>, mut task: Backwa
         raw.load(inputs.delta, sizes, group, &steps);
         raw.add(&channels.delta_bias);
         size.lanes.copy_from_slice(&raw.lanes);
-        step_sizes(inputs.step, &mut size);
+        step_sizes(inputs.step, size.lanes.as_flattened_mut());
         dy.load(upstream.dout, sizes, group, &steps);
         if let Some(gate) = inputs.z {
             z.load(gate, sizes, group, &steps);

@@ -75,6 +75,15 @@ impl<'a, T: Float> Inputs<'a, T> {
         }
     }
 
+    /// The state before the first step of a sequence, `[d, n]`; none if it is zero because a packed
+    /// sequence starts there.
+    pub(super) fn initial_state_of(&self, sequence: usize) -> Option<&'a [T::Acc]> {
+        let Sizes { d, n, .. } = self.sizes;
+        let initial = self.initial_state?;
+        let resets = self.seq_start(sequence, &(0..1))[0];
+        (!resets).then(|| &initial[sequence * d * n..][..d * n])
+    }
+
     /// The steps of a chunk at which a sequence starts.
     pub(super) fn seq_start(&self, sequence: usize, chunk: &Range<usize>) -> [bool; CHUNK] {
         let first = sequence * self.sizes.l + chunk.start;
@@ -338,9 +347,9 @@ impl<A: Real> Chunk<'_, A> {
 }
 
 /// Turn `delta + delta_bias` into Δ.
-pub(super) fn step_sizes<A: Real>(step: StepSize, delta: &mut ChunkBuffer<A>) {
+pub(super) fn step_sizes<A: Real>(step: StepSize, delta: &mut [A]) {
     if step == StepSize::Softplus {
-        softplus(delta.lanes.as_flattened_mut());
+        softplus(delta);
     }
 }
 

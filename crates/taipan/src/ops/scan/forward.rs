@@ -1,25 +1,31 @@
 //! The scan on the CPU.
 
 use std::array::from_fn;
+use std::ops::Range;
 
 use super::cpu::{
     Channels, Chunk, ChunkBuffer, ChunkInputs, Group, Inputs, LANES, Lanes, columns, gather,
-    per_channel, scatter, step_sizes,
+    scatter, step_sizes,
 };
 use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rate, with_method};
-use super::{CHUNK, SelectiveScan};
+use super::{CHUNK, Scan, SelectiveScan, Sizes};
 use crate::cpu::CpuViewMut;
 use crate::cpu::isa::{Isa, vectorized};
+use crate::cpu::map::add;
 use crate::cpu::reduce;
-use crate::cpu::threads::for_tasks;
-use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::cpu::threads::{GRAIN, for_tasks};
+use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
 use crate::function::SiluParts;
 use crate::kernel::CpuIo;
 
 pub(super) fn cpu(scan: &SelectiveScan, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
     with_dtype!(inputs[0].spec.dtype(), T: Float => {
-        forward(&Inputs::<T>::new(scan, inputs), outputs)
+        let inputs = &Inputs::<T>::new(scan, inputs);
+        match inputs.sizes.l {
+            1 => one_step(inputs, outputs),
+            _ => forward(inputs, outputs),
+        }
     });
     Ok(())
 }
@@ -48,10 +54,7 @@ fn forward<T: Float>(inputs: &Inputs<T>, outputs: &mut [CpuViewMut]) {
         final_state = others;
         tasks.push(ForwardTask { group, y, final_state: own, saved });
     }
-    for_tasks(tasks, sizes.work(), |task| match sizes.l {
-        1 => one_step(inputs, task),
-        _ => steps(inputs, task),
-    });
+    for_tasks(tasks, sizes.work(), |task| steps(inputs, task));
 }
 
 /// A sequence of steps: vectors run over channels.
@@ -82,7 +85,7 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
             inputs.prefetch(x, &group, sizes.chunk(chunk + 1));
         }
         size.add(&channels.delta_bias);
-        step_sizes(inputs.step, &mut size);
+        step_sizes(inputs.step, size.lanes.as_flattened_mut());
         let b = inputs.rows(inputs.b, group.sequence, &steps);
         let c = inputs.rows(inputs.c, group.sequence, &steps);
         let (b, c) = (widened(b, &mut b_wide[..b.len()]), widened(c, &mut c_wide[..c.len()]));
@@ -142,57 +145,95 @@ vectorized! {
     }
 }
 
+/// Channels of a block of a single step.
+const STEP_BLOCK: usize = 256;
+
 /// A single step, as in decoding: vectors run over states, which are contiguous in memory.
-fn one_step<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
-    let ForwardTask { group, mut y, final_state, mut saved } = task;
-    let (sizes, n) = (inputs.sizes, inputs.sizes.n);
-    let first = (group.sequence * sizes.d + group.channels.start) * n;
-    let states = final_state.len();
-    let initial = match inputs.initial_state {
-        Some(initial) if !inputs.seq_start(group.sequence, &(0..1))[0] => {
-            Some(&initial[first..][..states])
-        }
-        _ => None,
-    };
-    for (k, saved) in saved.iter_mut().enumerate() {
-        for (channel, saved) in saved.iter_mut().enumerate() {
-            *saved = initial.map_or(T::Acc::ZERO, |initial| initial[channel * n + k]);
+fn one_step<T: Float>(inputs: &Inputs<T>, outputs: &mut [CpuViewMut]) {
+    let Sizes { d, n, .. } = inputs.sizes;
+    let [y, final_state, saved @ ..] = outputs else { unreachable!("two results") };
+    let states = final_state.as_mut_slice::<T::Acc>().chunks_mut((d * n).max(1));
+    if let Some(saved) = saved.first_mut() {
+        // [b, n, d]
+        let saved = saved.as_mut_slice::<T::Acc>().chunks_mut((d * n).max(1));
+        for (sequence, saved) in saved.enumerate() {
+            let initial = inputs.initial_state_of(sequence);
+            for (i, saved) in saved.iter_mut().enumerate() {
+                let (k, channel) = (i / d, i % d);
+                *saved = initial.map_or(T::Acc::ZERO, |initial| initial[channel * n + k]);
+            }
         }
     }
-    let [mut u, mut size, mut out] = [(); 3].map(|()| ChunkBuffer::new(sizes, &group));
-    u.load(inputs.u, sizes, &group, &(0..1));
-    size.load(inputs.delta, sizes, &group, &(0..1));
-    size.add(&per_channel(inputs.delta_bias, &group));
-    step_sizes(inputs.step, &mut size);
-    // Padded with zeros.
-    let [mut b, mut c] = [(); 2].map(|()| vec![[T::Acc::ZERO; LANES]; n.div_ceil(LANES)]);
-    T::widen(inputs.rows(inputs.b, group.sequence, &(0..1)), &mut b.as_flattened_mut()[..n]);
-    T::widen(inputs.rows(inputs.c, group.sequence, &(0..1)), &mut c.as_flattened_mut()[..n]);
-    let d = per_channel(inputs.d, &group);
-    let step = OneStep {
-        n,
-        u: u.lanes.as_flattened(),
-        size: size.lanes.as_flattened(),
-        a_log: &inputs.a_log[group.channels.start * n..][..states],
-        b: &b,
-        c: &c,
-        d: d.as_flattened(),
-        initial,
-        states: final_state,
-        out: out.lanes.as_flattened_mut(),
-    };
-    with_method!(inputs.method(), METHOD => step_channels::<_, METHOD>(step));
-    if let Some(gate_input) = inputs.z {
-        u.load(gate_input, sizes, &group, &(0..1));
-        gate(out.lanes.as_flattened_mut(), u.lanes.as_flattened());
+    // Groups of equal sizes, of which each is worth a task.
+    let width = d.div_ceil((d * n).div_ceil(GRAIN).max(1)).next_multiple_of(LANES).max(LANES);
+    let sequences = y.as_mut_slice::<T>().chunks_mut(d.max(1)).zip(states).enumerate();
+    let tasks = sequences.flat_map(|(sequence, (y, states))| {
+        let groups = y.chunks_mut(width).zip(states.chunks_mut(width * n)).enumerate();
+        groups.map(move |(group, (y, states))| (sequence, group * width, y, states))
+    });
+    for_tasks(tasks, inputs.sizes.work(), |(sequence, first, y, states)| {
+        // Padded with zeros.
+        let [mut b, mut c] = [[[T::Acc::ZERO; LANES]; Scan::MAX_STATES.div_ceil(LANES)]; 2];
+        T::widen(inputs.rows(inputs.b, sequence, &(0..1)), &mut b.as_flattened_mut()[..n]);
+        T::widen(inputs.rows(inputs.c, sequence, &(0..1)), &mut c.as_flattened_mut()[..n]);
+        let blocks = y.chunks_mut(STEP_BLOCK).zip(states.chunks_mut(STEP_BLOCK * n)).enumerate();
+        for (block, (y, states)) in blocks {
+            let first = first + block * STEP_BLOCK;
+            let block = StepBlock { sequence, channels: first..first + y.len(), b: &b, c: &c };
+            block.run(inputs, y, states);
+        }
+    });
+}
+
+/// At most [`STEP_BLOCK`] channels of a sequence.
+struct StepBlock<'a, A> {
+    sequence: usize,
+    channels: Range<usize>,
+    /// `[n]`, padded
+    b: &'a [Lanes<A>],
+    c: &'a [Lanes<A>],
+}
+
+impl<A: Real> StepBlock<'_, A> {
+    /// A single step.
+    fn run<T: Float<Acc = A>>(self, inputs: &Inputs<T>, y: &mut [T], states: &mut [A]) {
+        let (Sizes { d, n, .. }, StepBlock { sequence, channels, b, c }) = (inputs.sizes, self);
+        let of_states = channels.start * n..channels.end * n;
+        let at = sequence * d + channels.start..sequence * d + channels.end;
+        let [mut wide_u, mut size, mut wide_z, mut wide_y, zeros] = [[T::Acc::ZERO; STEP_BLOCK]; 5];
+        let u = widened(&inputs.u[at.clone()], &mut wide_u[..y.len()]);
+        let size = &mut size[..y.len()];
+        T::widen(&inputs.delta[at.clone()], size);
+        if let Some(bias) = inputs.delta_bias {
+            add(size, &bias[channels.clone()]);
+        }
+        step_sizes(inputs.step, size);
+        let gate_input = inputs.z.map(|z| widened(&z[at], &mut wide_z[..y.len()]));
+        fill_wide(y, &mut wide_y, |out| {
+            let step = OneStep {
+                n,
+                u,
+                size,
+                a_log: &inputs.a_log[of_states.clone()],
+                b,
+                c,
+                d: inputs.d.map_or(&zeros[..], |d| &d[channels]),
+                initial: inputs.initial_state_of(sequence).map(|initial| &initial[of_states]),
+                states,
+                out: &mut *out,
+            };
+            with_method!(inputs.method(), METHOD => step_channels::<_, METHOD>(step));
+            if let Some(gate_input) = gate_input {
+                gate(out, gate_input);
+            }
+        });
     }
-    out.store(&mut y);
 }
 
 /// A single step of some channels.
 struct OneStep<'a, A> {
     n: usize,
-    /// `[channels]`, padded
+    /// `[channels]`
     u: &'a [A],
     size: &'a [A],
     d: &'a [A],

@@ -9,12 +9,14 @@ mod discretize;
 mod forward;
 mod gpu;
 
+use smallvec::smallvec;
+
 #[cfg(test)]
 pub(super) use self::gpu::programs;
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, Few, GpuIo, Kernel, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -154,7 +156,7 @@ pub fn selective_scan(scan: &Scan) -> Result<(Tensor, Tensor)> {
     let Scan { u, delta, a_log, b, c, discretization, step, .. } = *scan;
     let optional = [scan.d, scan.delta_bias, scan.z, scan.initial_state, scan.seq_start];
     let given = optional.map(|tensor| tensor.is_some());
-    let inputs: Vec<&Tensor> =
+    let inputs: Few<&Tensor> =
         [u, delta, a_log, b, c].into_iter().chain(optional.into_iter().flatten()).collect();
     let mut results = apply(SelectiveScan { discretization, step, given }, &inputs)?;
     let final_state = results.swap_remove(1);
@@ -287,7 +289,7 @@ impl Kernel for SelectiveScan {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (dtype, wide) = (inputs[0].dtype(), inputs[0].dtype().wider());
         dtype.ensure_float(OP, "u")?;
         let (u, a_log) = (inputs[0].shape(), inputs[2].shape());
@@ -323,7 +325,7 @@ impl Kernel for SelectiveScan {
         }
         let (y, final_state) = (inputs[0].clone(), Spec::new(OP, &[b, d, n], wide)?);
         saved_states(&y, &final_state)?;
-        Ok(vec![y, final_state])
+        Ok(smallvec![y, final_state])
     }
 
     fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {

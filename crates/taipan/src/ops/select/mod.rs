@@ -1,5 +1,7 @@
 //! One of two tensors, element by element, as a mask says.
 
+use smallvec::smallvec;
+
 use super::broadcast::{self, Operand, RowLayout, Runs, launch};
 use super::reduce::sum_to;
 use crate::DType;
@@ -9,7 +11,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::gpu::Program;
-use crate::kernel::{CpuIo, GpuIo, Kernel, run_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, run_one};
 use crate::spec::{Spec, broadcast as broadcast_shapes};
 use crate::tensor::Tensor;
 
@@ -102,13 +104,13 @@ impl Kernel for Where {
         "where"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let [mask, a, b] = [inputs[0], inputs[1], inputs[2]];
         mask.dtype().ensure(DType::U32, self.name(), "the mask")?;
         b.dtype().ensure(a.dtype(), self.name(), "the right side")?;
         let shape = broadcast_shapes(self.name(), a.shape(), b.shape())?;
         let shape = broadcast_shapes(self.name(), mask.shape(), &shape)?;
-        Ok(vec![Spec::new(self.name(), &shape, a.dtype())?])
+        Ok(smallvec![Spec::new(self.name(), &shape, a.dtype())?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Softmax and its logarithm along a dimension.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
@@ -8,7 +10,7 @@ use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::Result;
 use crate::gpu::{Grid, LINES, MATH, MAX_SUM_EXP, Program, SUM, WORKGROUP, params, width};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one};
 use crate::spec::{Spec, ensure_dim};
 use crate::tensor::Tensor;
 
@@ -80,9 +82,9 @@ impl Kernel for Softmax {
         }
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
-        Ok(vec![inputs[0].clone()])
+        Ok(smallvec![inputs[0].clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

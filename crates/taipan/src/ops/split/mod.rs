@@ -6,8 +6,8 @@ use crate::autograd::{Op, Saved, Slot, apply};
 use crate::dtype::with_dtype;
 use crate::error::{Result, ensure};
 use crate::gpu::{Dims, GpuView, Grid, Launch, Program, TENSORS, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
-use crate::spec::{Spec, ensure_dim};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one};
+use crate::spec::{Shape, Spec, ensure_dim, joined};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -24,6 +24,11 @@ impl Tensor {
     /// # Ok::<(), taipan::Error>(())
     /// ```
     pub fn split(&self, dim: usize, sizes: &[usize]) -> Result<Vec<Tensor>> {
+        Ok(self.parts(dim, sizes)?.into_vec())
+    }
+
+    /// [`split`](Tensor::split) without a list from the allocator, if there are few parts.
+    pub(crate) fn parts(&self, dim: usize, sizes: &[usize]) -> Result<Results<Tensor>> {
         ensure!("split", !sizes.is_empty(), "there are no sizes, expected one or more");
         apply(Split { dim, sizes: sizes.into() }, &[self])
     }
@@ -31,7 +36,7 @@ impl Tensor {
 
 struct Split {
     dim: usize,
-    sizes: Vec<usize>,
+    sizes: Shape,
 }
 
 impl Op for Split {
@@ -65,7 +70,7 @@ impl Kernel for Split {
         "split"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (dim, shape) = (self.dim, inputs[0].shape());
         ensure_dim(self.name(), dim, shape)?;
         let sum = self.sizes.iter().fold(0, |sum: usize, size| sum.saturating_add(*size));
@@ -77,7 +82,7 @@ impl Kernel for Split {
             shape[dim]
         );
         let part = |size: &usize| {
-            let shape = [&shape[..dim], &[*size], &shape[dim + 1..]].concat();
+            let shape = joined(&[&shape[..dim], &[*size], &shape[dim + 1..]]);
             Spec::new(self.name(), &shape, inputs[0].dtype())
         };
         self.sizes.iter().map(part).collect()

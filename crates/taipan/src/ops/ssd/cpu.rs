@@ -175,7 +175,7 @@ impl<'a, T: Float> Inputs<'a, T> {
         let mut panels = Vec::new();
         if g < h {
             panels.resize_with(b * chunks.len() * g, Panels::default);
-            let tasks = panels.chunks_mut(g).collect();
+            let tasks: Vec<_> = panels.chunks_mut(g).collect();
             try_for_tasks(tasks, self.threads(chunks.len()), |i, panels: &mut [_]| {
                 let chunk = self.chunk(i / chunks.len(), chunks.start + i % chunks.len());
                 let gemm = LocalGemm::new();

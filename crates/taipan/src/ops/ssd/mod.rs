@@ -10,11 +10,13 @@ mod step;
 
 use std::ops::Range;
 
+use smallvec::smallvec;
+
 #[cfg(test)]
 pub(super) use self::gpu::programs;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
 use crate::ops::concat::concat;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -297,7 +299,7 @@ impl Kernel for ChunkedScan {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (dtype, wide) = (inputs[0].dtype(), inputs[0].dtype().wider());
         dtype.ensure_float(OP, "x")?;
         let (x, k) = (inputs[0].shape(), inputs[2].shape());
@@ -347,7 +349,7 @@ impl Kernel for ChunkedScan {
         }
         let (y, final_state) = (inputs[0].clone(), Spec::new(OP, &[b, h, p, n], wide)?);
         saved_states(&y, &final_state)?;
-        Ok(vec![y, final_state])
+        Ok(smallvec![y, final_state])
     }
 
     fn saved_specs(&self, outputs: &[Spec]) -> Vec<Spec> {

@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 
+use smallvec::smallvec;
+
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::cpu::reduce;
 use crate::cpu::threads::{GRAIN, for_chunks};
 use crate::dtype::{DType, Element, Float, Real, widened, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{ELEMENTS, FLOAT_ORDER, Grid, LINES, Program, params, width};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute_one};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute_one};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 
@@ -84,7 +86,7 @@ impl Kernel for TopK {
         "topk"
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (shape, k) = (inputs[0].shape(), self.0);
         inputs[0].dtype().ensure_float(self.name(), "the input")?;
         ensure!(self.name(), !shape.is_empty(), "the input is [], expected 1 dimension or more");
@@ -93,7 +95,7 @@ impl Kernel for TopK {
         ensure!(self.name(), u32::try_from(n).is_ok(), "{n} elements exceed a u32 index");
         let shape = [rows, &[k]].concat();
         let spec = |dtype| Spec::new(self.name(), &shape, dtype);
-        Ok(vec![spec(inputs[0].dtype())?, spec(DType::U32)?])
+        Ok(smallvec![spec(inputs[0].dtype())?, spec(DType::U32)?])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {

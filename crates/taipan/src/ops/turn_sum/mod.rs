@@ -1,5 +1,7 @@
 //! Sums of angles over time, modulo a turn.
 
+use smallvec::smallvec;
+
 use crate::DType;
 use crate::autograd::{Op, Saved, Slot, apply_one};
 use crate::cpu::isa::vectorized;
@@ -9,7 +11,7 @@ use crate::cpu::{CpuView, CpuViewMut};
 use crate::dtype::{Float, Real, with_dtype};
 use crate::error::{Result, ensure};
 use crate::gpu::{GROUPS, Grid, Launch, Program, kernel_sizes, params};
-use crate::kernel::{CpuIo, GpuIo, Kernel, compute};
+use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
 use crate::spec::{Spec, View};
 use crate::tensor::Tensor;
 
@@ -74,7 +76,7 @@ impl Op for Sum {
     fn backward(&self, saved: &mut Saved, dys: &[Tensor]) -> Result<Vec<Option<Tensor>>> {
         let seq_start = self.seq_start.then(|| saved.input(1 + self.initial as usize));
         let inputs: Vec<_> = [&dys[0]].into_iter().chain(seq_start).collect();
-        let specs = saved.specs[..1 + self.initial as usize].to_vec();
+        let specs = saved.specs[..1 + self.initial as usize].into();
         let cpu = |io: CpuIo| {
             with_dtype!(io.inputs[0].spec.dtype(), T: Float => {
                 let [dturns, dinitial @ ..] = io.outputs else { unreachable!("a gradient") };
@@ -97,7 +99,7 @@ impl Kernel for Sum {
         OP
     }
 
-    fn outputs(&self, inputs: &[&Spec]) -> Result<Vec<Spec>> {
+    fn outputs(&self, inputs: &[&Spec]) -> Result<Results<Spec>> {
         let (turns, shape) = (inputs[0], inputs[0].shape());
         turns.dtype().ensure_float(OP, "turns")?;
         ensure!(OP, shape.len() >= 2, "turns is {shape:?}, expected [b, l, …]");
@@ -113,7 +115,7 @@ impl Kernel for Sum {
             ensure!(OP, found == expected, "seq_start is {found:?}, expected {expected:?}");
             seq_start.dtype().ensure(DType::U32, OP, "seq_start")?;
         }
-        Ok(vec![turns.clone()])
+        Ok(smallvec![turns.clone()])
     }
 
     fn cpu(&self, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -149,7 +151,7 @@ fn sums<T: Float>(
     let [l, inner] = sizes(turns.spec);
     let (x, starts) = (turns.as_slice::<T>(), starts(seq_start));
     let initial = initial.map(|initial| initial.as_slice::<T>());
-    let tasks = y.as_mut_slice::<T>().chunks_mut((l * inner).max(1)).enumerate().collect();
+    let tasks = y.as_mut_slice::<T>().chunks_mut((l * inner).max(1)).enumerate();
     for_tasks(tasks, x.len(), |(i, y)| {
         let [mut sum, mut row] = [(); 2].map(|()| vec![T::Acc::ZERO; inner]);
         if let Some(initial) = initial {
@@ -184,7 +186,7 @@ fn gradient<T: Float>(
     let tasks = dturns.map(|(i, dturns)| {
         (i, dturns, dinitial.as_mut().and_then(Iterator::next).unwrap_or_default())
     });
-    for_tasks(tasks.collect(), work, |(i, dturns, dinitial)| {
+    for_tasks(tasks, work, |(i, dturns, dinitial)| {
         let [mut sum, mut row] = [(); 2].map(|()| vec![T::Acc::ZERO; inner]);
         for (t, dturns) in dturns.chunks_mut(inner).enumerate().rev() {
             T::widen(&dy[(i * l + t) * inner..][..inner], &mut row);
