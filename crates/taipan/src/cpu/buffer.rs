@@ -71,13 +71,8 @@ impl CpuBuffer {
 
     /// A copy of `data`.
     pub(crate) fn from_slice<T: Element>(op: &'static str, data: &[T]) -> Result<Self> {
-        Self::from_bytes(op, bytemuck::cast_slice(data))
-    }
-
-    /// A copy of `data`.
-    pub(crate) fn from_bytes(op: &'static str, data: &[u8]) -> Result<Self> {
-        let mut buffer = Self::scratch(op, data.len())?;
-        buffer.bytes_mut().copy_from_slice(data);
+        let mut buffer = Self::scratch(op, size_of_val(data))?;
+        buffer.as_mut_slice().copy_from_slice(data);
         Ok(buffer)
     }
 

@@ -365,16 +365,6 @@ impl Function {
 
     /// `x = f(x)`, for activations
     pub(crate) fn value_in_place<A: Real>(self, x: &mut [A]) {
-        // A page loads one loop for each function.
-        if cfg!(target_family = "wasm") {
-            let mut y = [A::ZERO; BLOCK];
-            for x in x.chunks_mut(BLOCK) {
-                let y = &mut y[..x.len()];
-                self.value(x, y);
-                x.copy_from_slice(y);
-            }
-            return;
-        }
         with_function!(self, F, p => values_in_place::<F, A>(A::of(p), x), none => {})
     }
 

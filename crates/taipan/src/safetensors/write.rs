@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ensure, name};
+use crate::dtype::with_dtype;
 use crate::error::{Error, Result};
 use crate::{DType, Tensor};
 
@@ -65,7 +66,9 @@ pub async fn write_values<E: From<Error>>(
     tensor: &Tensor,
     mut out: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    out(&tensor.read_bytes().await?)
+    with_dtype!(tensor.dtype(), T: Element => {
+        out(bytemuck::cast_slice(&tensor.read::<T>().await?))
+    })
 }
 
 /// What stands before the elements of tensors with these names, types and shapes.

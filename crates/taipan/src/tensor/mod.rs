@@ -97,27 +97,22 @@ impl Tensor {
 
     /// A tensor of the given shape, filled row by row from `data`.
     pub fn new<T: Element>(data: &[T], shape: &[usize], device: &Device) -> Result<Tensor> {
-        Tensor::from_bytes(bytemuck::cast_slice(data), shape, T::DTYPE, device)
-    }
-
-    /// [`new`](Tensor::new), compiled once for all types.
-    fn from_bytes(data: &[u8], shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
         const OP: &str = "tensor";
-        let spec = Spec::new(OP, shape, dtype)?;
-        let found = data.len() / dtype.size();
+        let spec = Spec::new(OP, shape, T::DTYPE)?;
         ensure!(
             OP,
-            spec.len() == found,
-            "{found} values found, expected {} for {shape:?}",
+            spec.len() == data.len(),
+            "{} values found, expected {} for {shape:?}",
+            data.len(),
             spec.len()
         );
-        device.ensure_type(OP, dtype)?;
+        device.ensure_type(OP, T::DTYPE)?;
         let storage = match device {
             Device::Cpu => {
-                let buffer = device.span(OP, "", || CpuBuffer::from_bytes(OP, data))?;
+                let buffer = device.span(OP, "", || CpuBuffer::from_slice(OP, data))?;
                 Storage::Cpu(buffer.into())
             }
-            Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, data)?)),
+            Device::Gpu(gpu) => Storage::Gpu(Arc::new(gpu.upload(OP, bytemuck::cast_slice(data))?)),
         };
         Ok(Tensor::of(spec, storage))
     }
@@ -274,18 +269,6 @@ impl Tensor {
                 let mut values = vec![T::of_i64(0); self.len()];
                 buffer.read(OP, bytemuck::cast_slice_mut(&mut values)).await?;
                 Ok(values)
-            }
-        }
-    }
-
-    /// A copy of the bytes of the elements, row by row.
-    pub(crate) async fn read_bytes(&self) -> Result<Vec<u8>> {
-        match &self.storage {
-            Storage::Cpu(buffer) => Ok(buffer.bytes().to_vec()),
-            Storage::Gpu(buffer) => {
-                let mut bytes = vec![0; self.spec.bytes()];
-                buffer.read("read", &mut bytes).await?;
-                Ok(bytes)
             }
         }
     }

@@ -23,40 +23,23 @@ params! {
     pub(crate) struct MapParams { len: u32 }
 }
 
-/// Launches a kernel over a window, given its length, inputs and output.
-type LaunchWindow<'a> = &'a dyn Fn(usize, &[Binding], Binding) -> Result<()>;
-
 impl Gpu {
     /// Launch a kernel over elements, once for each window of them that can be bound.
     pub(crate) fn map<P: Params>(&self, elements: Elements<P>) -> Result<()> {
         let Elements { name, program, params, inputs, output, len } = elements;
-        self.for_windows(inputs, output, len, &|len, inputs, output| {
-            self.launch(Launch {
-                name,
-                program: program.clone(),
-                params: params(len as u32),
-                inputs,
-                outputs: &[output],
-                grid: Grid::elements(len),
-            })
-        })
-    }
-
-    /// Call `launch` for each window with its length and bindings.
-    fn for_windows(
-        &self,
-        inputs: &[(Binding, DType)],
-        output: (Binding, DType),
-        len: usize,
-        launch: LaunchWindow,
-    ) -> Result<()> {
         let all = || inputs.iter().copied().chain([output]);
         let size = all().map(|(_, dtype)| dtype.size()).max().unwrap_or(1);
         for window in self.windows(len, size) {
             let bind =
                 |(buffer, dtype): (_, DType)| Binding::window(buffer, window.clone(), dtype.size());
-            let inputs: Vec<_> = inputs.iter().copied().map(bind).collect();
-            launch(window.len(), &inputs, bind(output))?;
+            self.launch(Launch {
+                name,
+                program: program.clone(),
+                params: params(window.len() as u32),
+                inputs: &inputs.iter().copied().map(bind).collect::<Vec<_>>(),
+                outputs: &[bind(output)],
+                grid: Grid::elements(window.len()),
+            })?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use smallvec::smallvec;
 pub(super) use self::gpu::programs;
 use crate::autograd::{Op, Saved, Slot, apply, apply_one};
 use crate::error::{Error, Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
+use crate::kernel::{CpuIo, Few, GpuIo, Kernel, Results, compute};
 use crate::spec::Spec;
 use crate::tensor::Tensor;
 use crate::terms::Terms;
@@ -50,7 +50,7 @@ pub fn rms_norm<'a>(
 ) -> Result<Tensor> {
     let weight = weight.into();
     let op = RmsNorm { name: "rms_norm", eps, weighted: weight.is_some(), with: With::Nothing };
-    let inputs: Vec<_> = [x].into_iter().chain(weight).collect();
+    let inputs: Few<_> = [x].into_iter().chain(weight).collect();
     apply_one(op, &inputs)
 }
 
@@ -88,7 +88,7 @@ pub fn gated_rms_norm(
 ) -> Result<Tensor> {
     let weighted = weight.is_some();
     let op = RmsNorm { name: "gated_rms_norm", eps, weighted, with: With::Gate(order) };
-    let inputs: Vec<_> = [x].into_iter().chain(weight).chain([gate]).collect();
+    let inputs: Few<_> = [x].into_iter().chain(weight).chain([gate]).collect();
     apply_one(op, &inputs)
 }
 

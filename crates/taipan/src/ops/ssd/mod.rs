@@ -16,7 +16,7 @@ use smallvec::smallvec;
 pub(super) use self::gpu::programs;
 use crate::autograd::{Op, Saved, Slot, apply};
 use crate::error::{Result, ensure};
-use crate::kernel::{CpuIo, GpuIo, Kernel, Results, compute};
+use crate::kernel::{CpuIo, Few, GpuIo, Kernel, Results, compute};
 use crate::ops::concat::concat;
 use crate::spec::Spec;
 use crate::tensor::Tensor;
@@ -123,7 +123,7 @@ pub fn ssd(scan: &Ssd) -> Result<(Tensor, Tensor)> {
     let Ssd { x, a, k, q, .. } = *scan;
     let optional = [scan.scale, scan.own_scale, scan.d, scan.initial_state, scan.seq_start];
     let given = optional.map(|tensor| tensor.is_some());
-    let inputs: Vec<&Tensor> =
+    let inputs: Few<&Tensor> =
         [x, a, k, q].into_iter().chain(optional.into_iter().flatten()).collect();
     let op = ChunkedScan { given };
     if let Device::Gpu(gpu) = x.device() {
