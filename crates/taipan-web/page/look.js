@@ -11,7 +11,7 @@ const SHARE = 0.1;
 export function look(session, settings) {
   let seen = null; // the last Inspection
   let seenAt = ""; // the step it shows
-  let lanes = "channels"; // what has a step size of its own
+  let lane = "Channel"; // what has a step size of its own
   let layer = 0;
   let channel = 0; // 0 for all, otherwise 1 + its index
   let attention = null; // of `layer`, [tokens, tokens]
@@ -67,7 +67,7 @@ export function look(session, settings) {
   plot.setAttribute("aria-label", "Gradient by distance. Arrow keys move along the curve.");
 
   const name = (token) => quoted(seen.tokens[token].text);
-  /** Whether a layer is attention alone: it has no step sizes, no half-lives and no state. */
+  /** Whether a layer is attention alone. */
   const attends = (i) => Number.isNaN(seen.delta[i * seen.tokens.length]);
   const reachAt = (back) => {
     const n = seen.tokens.length;
@@ -134,7 +134,7 @@ export function look(session, settings) {
         : session.opened
           ? `of ${session.opened.name}`
           : "before any training";
-      lanes = /^(falcon_)?mamba$/.test(model.config?.model_type ?? "mamba") ? "channels" : "heads";
+      lane = /mamba$/.test(model.config.model_type ?? "mamba") ? "Channel" : "Head";
       layer = Math.min(layer, seen.layers - 1);
       channel = Math.min(channel, seen.channels);
       await details();
@@ -248,7 +248,8 @@ export function look(session, settings) {
     const attending = layers().filter(attends).map((i) => i + 1);
     setText(
       $("#look-caption"),
-      `${n} tokens, ${seen.layers} layers, ${format.count(seen.channels)} ${lanes} each` +
+      `${n} tokens, ${seen.layers} layers, ${format.count(seen.channels)} ` +
+        `${lane.toLowerCase()}s each` +
         (attending.length ? `, attention in layer ${attending.join(", ")}` : "") +
         `; ${seenAt}.`,
     );
@@ -256,7 +257,7 @@ export function look(session, settings) {
     setText($("#layer-show"), `${layer + 1} / ${seen.layers}`);
     $(".v-delta").classList.toggle("without", attends(layer));
     range($("#channel"), 0, attends(layer) ? 0 : seen.channels, channel);
-    setText($("#channel-name"), lanes === "heads" ? "Head" : "Channel");
+    setText($("#channel-name"), lane);
     setText($("#channel-show"), channel ? String(channel) : "all");
     strip($("#delta"));
     strip($("#attention-text"));
@@ -321,8 +322,7 @@ export function look(session, settings) {
 
   function bars() {
     if (attends(layer)) {
-      const why = "This layer is attention: it keeps every token and forgets none.";
-      $("#half").replaceChildren(el("p", {}, why));
+      $("#half").replaceChildren(el("p", {}, "This layer is attention: it forgets nothing."));
       return;
     }
     const all = bins();
