@@ -8,9 +8,9 @@ use allocator::{live, usage};
 use taipan::{DType, Device, Tensor};
 use taipan_lm::{Config, LanguageModel, LayerKind, State};
 
-/// Logits, states, their handles and all that is between them are reused after the first tokens: by
-/// one thread, and by two. On a thread of the pool, as `taipan generate` runs: from another one, rayon
-/// takes memory for the queue that hands ops over.
+/// Logits, states, their handles and all that is between them are reused after the first tokens, on
+/// one thread and on two. The caller is a thread of the pool, as in `taipan generate`: from another
+/// one, rayon takes memory for the queue that hands ops over.
 #[test]
 fn a_token_takes_no_memory() {
     let config =
