@@ -14,10 +14,6 @@ use crate::spec::View;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Bytes from which on an idle buffer of another size is better than a new one, whose pages must be
-/// mapped and cleared.
-const LARGE: usize = 2 << 20;
-
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; LINE]);
@@ -64,11 +60,10 @@ impl CpuBuffer {
     /// A buffer whose contents are unspecified, for `op` to fill.
     pub(crate) fn scratch(op: &'static str, bytes: usize) -> Result<Self> {
         let class = size_class(bytes.div_ceil(LINE));
-        let most = if bytes < LARGE { class } else { class.saturating_mul(2) };
-        let (idle, evicted) = pool().take(class..=most);
+        let (idle, evicted) = pool().take(class);
         drop(evicted);
         let memory = match idle {
-            Some((_, memory)) => memory,
+            Some(memory) => memory,
             None => fresh(class).ok_or(Error::Memory { op, bytes, device: "cpu" })?,
         };
         Ok(Self { memory, bytes })

@@ -373,10 +373,10 @@ impl Gpu {
     ) -> Result<(usize, wgpu::Buffer)> {
         let class = size_class(padded(bytes).max(LEAST).div_ceil(4)).saturating_mul(4);
         let class = class.min(self.most_bytes());
-        let (found, evicted) = lock(&self.0.buffers).pool(usage).take(class..=class);
+        let (found, evicted) = lock(&self.0.buffers).pool(usage).take(class);
         drop(evicted);
-        if let Some(found) = found {
-            return Ok(found);
+        if let Some(buffer) = found {
+            return Ok((class, buffer));
         }
         let create = || {
             let descriptor = wgpu::BufferDescriptor {
