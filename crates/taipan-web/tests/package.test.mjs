@@ -370,7 +370,7 @@ test("the example trains", async () => {
 
 // The aim is 500 kB. Nine tenths are code of the library and the models, of which no function is
 // larger than 2 %; 75 kB are WGSL, the words of the stories, and tables.
-const MAX_WASM = 655_000;
+const MAX_WASM = 670_000;
 
 test("the package is small", async () => {
   const directory = join(dist, "taipan");
