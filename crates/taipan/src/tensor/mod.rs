@@ -344,7 +344,9 @@ impl Tensor {
     pub fn item(&self) -> Result<f64> {
         ensure!("item", self.len() == 1, "the tensor is {:?}, expected one element", self.shape());
         with_dtype!(self.dtype(), T: Element => Ok(match &self.storage {
-            Storage::Cpu(buffer) => buffer.as_slice::<T>()[0].to_f64(),
+            Storage::Cpu(buffer) => {
+                Device::Cpu.span("read", "", || buffer.as_slice::<T>()[0].to_f64())
+            }
             Storage::Gpu(_) => self.read_blocking::<T>()?[0].to_f64(),
         }))
     }
