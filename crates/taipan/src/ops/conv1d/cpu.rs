@@ -70,11 +70,11 @@ impl<'a, T: Float> ConvInputs<'a, T> {
     fn new(conv: &Conv1d, inputs: &[CpuView<'a>]) -> Result<ConvInputs<'a, T>> {
         let sizes = Sizes::of(inputs[0].spec, inputs[1].spec);
         let wide = |view: &CpuView| -> Result<CpuBuffer> {
-            let mut wide = room::<T::Acc>(view.spec.len())?;
+            let mut wide = scratch::<T::Acc>(view.spec.len())?;
             T::widen(view.as_slice::<T>(), wide.as_mut_slice());
             Ok(wide)
         };
-        let mut taps = room::<T::Acc>(inputs[1].spec.len())?;
+        let mut taps = scratch::<T::Acc>(inputs[1].spec.len())?;
         match T::as_acc(inputs[1].as_slice::<T>()) {
             Some(weight) => transpose(weight, sizes.k, taps.as_mut_slice()),
             None => transpose(wide(&inputs[1])?.as_slice::<T::Acc>(), sizes.k, taps.as_mut_slice()),
@@ -90,8 +90,8 @@ impl<'a, T: Float> ConvInputs<'a, T> {
     }
 }
 
-/// Room for this many elements, whose values are unspecified.
-fn room<A: Real>(len: usize) -> Result<CpuBuffer> {
+/// Memory for this many elements, whose values are unspecified.
+fn scratch<A: Real>(len: usize) -> Result<CpuBuffer> {
     CpuBuffer::scratch(OP, len * size_of::<A>())
 }
 
@@ -137,7 +137,7 @@ impl<T: Float> ConvInputs<'_, T> {
     }
 
     /// The taps of some channels, oldest first.
-    fn taps(&self, channels: &Range<usize>) -> Rows<'_, T::Acc> {
+    fn taps(&self, channels: &Range<usize>) -> RowSlices<'_, T::Acc> {
         let Sizes { d, k, .. } = self.sizes;
         (0..k).map(|j| &self.taps.as_slice::<T::Acc>()[j * d..][channels.clone()]).collect()
     }
@@ -184,7 +184,7 @@ impl<T: Float> ConvInputs<'_, T> {
     ) -> Result<()> {
         let Sizes { d, k, .. } = self.sizes;
         let (strips, width) = self.strips();
-        let (mut wide, mut buffer) = (CpuBuffer::EMPTY, room::<T::Acc>(width)?);
+        let (mut wide, mut buffer) = (CpuBuffer::EMPTY, scratch::<T::Acc>(width)?);
         for channels in strips {
             let taps = self.taps(&channels);
             let inputs = times.start..times.end + self.sizes.before();
@@ -390,18 +390,18 @@ fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
 fn widened_rows<'a, T: Float>(
     rows: impl Iterator<Item = &'a [T]>,
     wide: &'a mut CpuBuffer,
-) -> Result<Rows<'a, T::Acc>> {
-    let rows: Rows<T> = rows.collect();
+) -> Result<RowSlices<'a, T::Acc>> {
+    let rows: RowSlices<T> = rows.collect();
     if let Some(rows) = rows.iter().map(|row| T::as_acc(row)).collect() {
         return Ok(rows);
     }
-    *wide = room::<T::Acc>(rows.iter().map(|row| row.len()).sum())?;
+    *wide = scratch::<T::Acc>(rows.iter().map(|row| row.len()).sum())?;
     let mut rest = wide.as_mut_slice();
     Ok(rows.into_iter().map(|row| widened(row, cut(&mut rest, row.len()))).collect())
 }
 
 /// Rows of channels. Those of a single step, as in decoding, take nothing from the allocator.
-type Rows<'a, T> = SmallVec<[&'a [T]; 8]>;
+type RowSlices<'a, T> = SmallVec<[&'a [T]; 8]>;
 
 vectorized! {
     /// `[d, k]` as `[k, d]`
