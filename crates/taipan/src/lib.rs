@@ -167,6 +167,7 @@ mod tensor;
 mod terms;
 
 pub use autograd::{Grads, no_grad};
+pub use cpu::threads::with_threads_awake;
 pub use custom::{BackwardReads, CustomOp, Number, SavedTensors, custom};
 pub use device::Device;
 pub use dtype::{DType, Element};

@@ -323,12 +323,18 @@ impl LanguageModel {
     /// # Ok::<(), taipan_lm::Error>(())
     /// ```
     pub fn next(&self, ids: &Tensor, initial: Option<State>) -> Result<(Tensor, State)> {
-        taipan::no_grad(|| {
-            let (normed, state) = self.advance("next", ids, initial)?;
-            let &[b, l, d] = normed.shape().as_array().expect("[b, l, d]");
-            let last = normed.slice(1, l - 1..l)?.reshape(&[b, d])?;
-            Ok((self.logits(&last)?, state))
-        })
+        let next = || {
+            taipan::no_grad(|| {
+                let (normed, state) = self.advance("next", ids, initial)?;
+                let &[b, l, d] = normed.shape().as_array().expect("[b, l, d]");
+                let last = normed.slice(1, l - 1..l)?.reshape(&[b, d])?;
+                Ok((self.logits(&last)?, state))
+            })
+        };
+        match self.device() {
+            Device::Cpu => taipan::with_threads_awake(next),
+            _ => next(),
+        }
     }
 
     /// [`loss`](LanguageModel::loss) without a gradient of one part of sequences, `[]`, and the final

@@ -5,7 +5,13 @@
 //! they would be a third of the library.
 
 #[cfg(not(target_family = "wasm"))]
-use std::sync::{Mutex, PoisonError};
+use std::{
+    hint::spin_loop,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 #[cfg(not(target_family = "wasm"))]
 use rayon::prelude::*;
@@ -15,8 +21,8 @@ use smallvec::SmallVec;
 use crate::error::Result;
 #[cfg(not(target_family = "wasm"))]
 use crate::{
-    grad_mode::{self, GradMode},
-    profile,
+    grad_mode::{GradMode, ModeGuard},
+    profile::ProfileGuard,
 };
 
 /// The number of elements below which a second thread is not worth it.
@@ -34,14 +40,79 @@ pub(crate) fn count() -> usize {
 /// callers: a `no_grad` or a profile of this one must not apply to them.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
-    let _mode = grad_mode::ModeGuard::set(GradMode::Enabled);
-    let _profile = profile::ProfileGuard::paused();
+    let _mode = ModeGuard::set(GradMode::Enabled);
+    let _profile = ProfileGuard::paused();
     f()
 }
 
 #[cfg(target_family = "wasm")]
 pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
     f()
+}
+
+/// Run `f`, and until it ends let the other threads of rayon's current pool wait for its work
+/// without sleeping. A sleeping thread takes longer to wake than an op on a few thousand elements,
+/// so use this around many small ops that follow one another, such as the decoding of a token.
+/// The other threads do the work of other callers, too, but are busy meanwhile.
+///
+/// ```
+/// use taipan::{Activation, DType, Device, Tensor, Weight, linear, with_threads_awake};
+///
+/// let w = Tensor::randn(&[512, 512], 1, DType::F32, &Device::Cpu)?;
+/// let x = Tensor::randn(&[1, 512], 2, DType::F32, &Device::Cpu)?;
+/// let layer = |x: &Tensor| linear(x, Weight::nk(&w), None, Activation::Tanh);
+/// let y = with_threads_awake(|| layer(&layer(&layer(&x)?)?))?;
+/// assert_eq!(y.shape(), [1, 512]);
+/// # Ok::<(), taipan::Error>(())
+/// ```
+pub fn with_threads_awake<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    #[cfg(not(target_family = "wasm"))]
+    // Outside of a pool `f` would move to one of its threads, and leave grad mode and profile.
+    if count() > 1 && rayon::current_thread_index().is_some() {
+        return beside_waiting_threads(f);
+    }
+    f()
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn beside_waiting_threads<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    /// Also set if `f` panics, or the others would wait for ever.
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let is_done = AtomicBool::new(false);
+    // As in `isolated`, but only while this thread waits for the others after `f`.
+    let mut guards = None;
+    let (result, ()) = rayon::join(
+        || {
+            let _done = SetOnDrop(&is_done);
+            let result = f();
+            guards = Some((ModeGuard::set(GradMode::Enabled), ProfileGuard::paused()));
+            result
+        },
+        || wait_by_working(count() - 1, &is_done),
+    );
+    drop(guards);
+    result
+}
+
+/// On some threads, until it is done.
+#[cfg(not(target_family = "wasm"))]
+fn wait_by_working(threads: usize, is_done: &AtomicBool) {
+    let wait = || {
+        while !is_done.load(Ordering::Acquire) {
+            if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                spin_loop();
+            }
+        }
+    };
+    match threads {
+        1 => wait(),
+        _ => _ = rayon::join(wait, || wait_by_working(threads - 1, is_done)),
+    }
 }
 
 /// Call `f(start, chunk)` for each `len`-long chunk of `out`, in parallel; `start` is the index

@@ -120,13 +120,14 @@ mod x86 {
     /// Terms that are summed together; the sums of such blocks are added in order.
     const BLOCK: usize = 4096;
 
-    /// The bytes of the longest rows of which L1 holds eight, beside the lines.
-    const SHORT: usize = 3072;
+    /// How far ahead of the loads memory is fetched, in bytes: measured. Less than 4096 is too late
+    /// on a fast memory, and more does not help.
+    const AHEAD: usize = 8192;
 
     /// [`each_line`] compiled for an instruction set, which has registers for two lines and at most
-    /// `$pairs` rows, or for one line and `$rows` rows. Only for processors that have it.
+    /// `$pairs` rows. Only for processors that have it.
     macro_rules! strip_for {
-        ($name:ident, $features:literal, $pairs:literal, $rows:literal) => {
+        ($name:ident, $features:literal, $pairs:literal) => {
             pub(super) fn $name<V: Vector, T: Widen<V>>(
                 lines: &Lines<T>,
                 rows: &Rows<V::Element>,
@@ -141,14 +142,11 @@ mod x86 {
                     first: usize,
                     strip: &mut Strip<V::Element>,
                 ) -> usize {
-                    // How many lines are read side by side: alone, one that is converted, or
-                    // multiplied by several rows, does not keep memory busy.
-                    let converts = size_of::<T>() < size_of::<V::Element>();
+                    // How many lines are read side by side: alone, one that is multiplied by
+                    // several rows does not keep memory busy.
                     // SAFETY: this function has the instruction set.
                     unsafe {
                         match M {
-                            1 if converts => each_line::<V, T, M, 4>(lines, rows, first, strip),
-                            1 => each_line::<V, T, M, 1>(lines, rows, first, strip),
                             2..=$pairs => each_line::<V, T, M, 2>(lines, rows, first, strip),
                             _ => each_line::<V, T, M, 1>(lines, rows, first, strip),
                         }
@@ -156,9 +154,7 @@ mod x86 {
                     M
                 }
                 let mut strip = strip;
-                // Long rows do not stay in L1 if there are more than four; the lines stay in L2
-                // for the next four.
-                let is_short = rows.stride() * size_of::<V::Element>() <= SHORT;
+                // More than four rows do not stay in L1; the lines stay in L2 for the next four.
                 let mut first = 0;
                 while first < rows.m {
                     // SAFETY: chosen for a `Level` that the processor was asked for.
@@ -167,9 +163,6 @@ mod x86 {
                             1 => run::<V, T, 1>(lines, rows, first, &mut strip),
                             2 => run::<V, T, 2>(lines, rows, first, &mut strip),
                             3 => run::<V, T, 3>(lines, rows, first, &mut strip),
-                            8.. if $rows == 8 && is_short => {
-                                run::<V, T, 8>(lines, rows, first, &mut strip)
-                            }
                             _ => run::<V, T, 4>(lines, rows, first, &mut strip),
                         }
                     }
@@ -178,8 +171,8 @@ mod x86 {
         };
     }
     // Each row has two registers of sums for a line: 8 of 16, and 16 of 32.
-    strip_for!(avx2, "avx2,fma,f16c", 2, 4);
-    strip_for!(avx512, "avx512f,avx2,fma,f16c", 4, 8);
+    strip_for!(avx2, "avx2,fma,f16c", 2);
+    strip_for!(avx512, "avx512f,avx2,fma,f16c", 4);
 
     /// Of `M` rows from `first` on, `R` lines at a time.
     ///
@@ -252,12 +245,6 @@ mod x86 {
         rows: &[V::Element],
         stride: usize,
     ) -> [[V::Element; M]; R] {
-        // How far ahead of the loads memory is fetched, in bytes: measured.
-        let ahead = match R {
-            4 => 12288,
-            _ if M == 1 => 512,
-            _ => 16384,
-        };
         let len = terms[0].len();
         assert!(terms.iter().all(|terms| terms.len() == len), "gemm: lines of other lengths");
         let padded = len.next_multiple_of(V::LANES);
@@ -273,9 +260,9 @@ mod x86 {
                 let from = terms[0].as_ptr().wrapping_add(R * at).cast::<u8>();
                 for line in (0..R * 2 * V::LANES * size_of::<T>()).step_by(64) {
                     match M {
-                        1 => prefetch_at(from.wrapping_add(ahead + line)),
+                        1 => prefetch_at(from.wrapping_add(AHEAD + line)),
                         // To L2: the rows fill L1.
-                        _ => prefetch_for_later_at(from.wrapping_add(ahead + line)),
+                        _ => prefetch_for_later_at(from.wrapping_add(AHEAD + line)),
                     }
                 }
                 for (terms, sums) in terms.iter().zip(&mut sums) {

@@ -1,14 +1,17 @@
 //! Products with few rows, as in decoding: the right side is read once, and not packed.
 
-use super::{DEPTH, Entry, Finish, Rows, Strip, blocks, even, threads_for};
+use super::{DEPTH, Entry, Finish, Rows, Strip, blocks, even};
 use crate::cpu::CpuBuffer;
 use crate::cpu::map::{add, add_scaled};
-use crate::cpu::threads::try_for_chunks;
+use crate::cpu::threads::{self, try_for_chunks};
 use crate::dtype::{Float, Real};
 use crate::error::Result;
 
 /// The most rows for which reading the right side takes longer than the arithmetic.
 const ROWS: usize = 8;
+
+/// The number of elements of the right side below which a second thread is not worth it.
+const MEMORY_GRAIN: usize = 1 << 15;
 
 /// Whether to use [`thin`].
 pub(super) fn is_thin<A>(product: &Entry<A>) -> bool {
@@ -28,11 +31,13 @@ pub(super) fn thin<T: Float, X>(
     right.source.prepare(&mut left)?;
     let left = left;
     // Strips of columns, `[m, strip]` each, are computed in parallel.
-    let strip = if right.lines_are_lanes() { 64 } else { 256 }.min(n);
+    let strip = if right.lines_are_lanes() { (n / 8).clamp(16, 64) & !3 } else { 256 }.min(n);
+    // These products wait for memory: a second thread is worth it for fewer multiply-adds.
+    let threads = if n.saturating_mul(k) < MEMORY_GRAIN { 1 } else { threads::count() };
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
     let mut sums = CpuBuffer::scratch("gemm", size)?;
     let sums = sums.as_mut_slice::<T::Acc>();
-    try_for_chunks(sums, m * strip, threads_for(n.saturating_mul(m * k)), |i, sums| {
+    try_for_chunks(sums, m * strip, threads, |i, sums| {
         let columns = i * strip..n.min((i + 1) * strip);
         if right.lines_are_lanes() {
             let lines = right.first_line + columns.start..right.first_line + columns.end;
