@@ -83,7 +83,7 @@ impl Prefill {
     }
 
     /// The logits after tokens, and the state.
-    fn next(&self, ids: &[u32], state: Option<&State>) -> Result<(Tensor, State)> {
+    fn next(&self, ids: &[u32], state: Option<State>) -> Result<(Tensor, State)> {
         let ids = Tensor::new(ids, &[1, ids.len()], &Device::Cpu)?;
         Ok(self.model.next(&ids, state)?)
     }
@@ -115,7 +115,7 @@ impl Contestant for Decode {
         let (first, rest) = self.prefill.ids.split_at(1);
         let (mut logits, mut state) = self.prefill.next(first, None)?;
         for id in rest {
-            (logits, state) = self.prefill.next(&[*id], Some(&state))?;
+            (logits, state) = self.prefill.next(&[*id], Some(state))?;
         }
         logprobs(&logits)
     }
@@ -126,7 +126,7 @@ impl Contestant for Decode {
             clock.time(|| -> Result<()> {
                 for _ in 0..self.tokens {
                     let token = logits.argmax(1)?.read_blocking::<u32>()?;
-                    (logits, state) = self.prefill.next(&token, Some(&state))?;
+                    (logits, state) = self.prefill.next(&token, Some(state))?;
                 }
                 Ok(())
             })?;

@@ -3,6 +3,7 @@
 use super::isa::vectorized;
 use super::threads::{GRAIN, for_chunks};
 use crate::dtype::{Float, Real, widened};
+use crate::function::SiluParts;
 
 /// Elements that are processed at a time: their widened copies stay in the first-level cache.
 pub(crate) const BLOCK: usize = 1024;
@@ -54,6 +55,13 @@ vectorized! {
     pub(crate) fn multiply<I: Isa, A: Real>(to: &mut [A], x: &[A]) {
         for (to, x) in to.iter_mut().zip(x) {
             *to *= *x;
+        }
+    }
+
+    /// `to = to·silu(gate)`
+    pub(crate) fn multiply_silu<I: Isa, A: Real>(to: &mut [A], gate: &[A]) {
+        for (to, gate) in to.iter_mut().zip(gate) {
+            *to *= SiluParts::new::<I>(*gate).value;
         }
     }
 }

@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 use crate::error::Result;
 #[cfg(not(target_family = "wasm"))]
 use crate::{
-    grad_mode::{GradMode, ModeGuard},
-    profile::ProfileGuard,
+    grad_mode::{self, GradMode, ModeGuard},
+    profile::{self, ProfileGuard},
 };
 
 /// The number of elements below which a second thread is not worth it.
@@ -67,9 +67,14 @@ pub(crate) fn isolated<R>(f: impl FnOnce() -> R) -> R {
 /// ```
 pub fn with_threads_awake<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     #[cfg(not(target_family = "wasm"))]
-    // Outside of a pool `f` would move to one of its threads, and leave grad mode and profile.
-    if count() > 1 && rayon::current_thread_index().is_some() {
-        return beside_waiting_threads(f);
+    if count() > 1 {
+        let mode = grad_mode::current();
+        return match rayon::current_thread_index() {
+            Some(_) => beside_waiting_threads(f),
+            // `f` would move to a thread of the pool, where a profile does not follow.
+            None if profile::is_on() => f(),
+            None => rayon::scope(|_| grad_mode::with(mode, || beside_waiting_threads(f))),
+        };
     }
     f()
 }
@@ -218,4 +223,40 @@ fn try_parallel(count: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Resul
         return f(0);
     }
     (0..count).into_par_iter().try_for_each(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::no_grad;
+
+    #[test]
+    fn grad_mode_is_the_same_with_threads_awake() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let check = || {
+            let inner = || with_threads_awake(grad_mode::is_enabled);
+            assert!(inner());
+            assert!(!no_grad(|| inner() || grad_mode::is_enabled()));
+            assert!(grad_mode::is_enabled());
+        };
+        check();
+        pool.install(check);
+    }
+
+    #[test]
+    fn threads_that_are_awake_work() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let barrier = std::sync::Barrier::new(3);
+        // Ends only if each of the three threads takes a chunk.
+        let meet = || for_chunks(&mut [0; 3], 1, |_, _| _ = barrier.wait());
+        pool.install(|| with_threads_awake(|| (0..100).for_each(|_| meet())));
+    }
+
+    #[test]
+    fn a_panic_ends_the_waiting() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let run = || pool.install(|| with_threads_awake(|| panic!("expected")));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+        assert_eq!(pool.install(|| with_threads_awake(|| 1)), 1);
+    }
 }

@@ -4,17 +4,14 @@ use std::array::from_fn;
 
 use super::{GateOrder, RmsNorm, With, row_len, rows};
 use crate::cpu::isa::vectorized;
-use crate::cpu::map::{add, multiply};
+use crate::cpu::map::{add, multiply, multiply_silu};
 use crate::cpu::reduce::{dot, larger};
 use crate::cpu::threads::{self, GRAIN, for_tasks, try_for_tasks};
 use crate::cpu::{CpuBuffer, CpuView, CpuViewMut};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
-use crate::function::{Activation, Function};
+use crate::function::SiluParts;
 use crate::kernel::CpuIo;
-
-/// The function of a gate.
-const SILU: Function = Function::Activation(Activation::Silu);
 
 pub(super) fn forward(op: &RmsNorm, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
     // The type of a residual; a gate has that of `x`.
@@ -67,24 +64,22 @@ impl RmsNorm {
         try_for_tasks(tasks, threads, |_, (first, y, s, rstd)| {
             let mut room = CpuBuffer::scratch(self.name, 4 * n * size_of::<T::Acc>())?;
             let mut room = room.as_mut_slice::<T::Acc>().chunks_exact_mut(n);
-            let [wide, other, out, open] = from_fn(|_| room.next().expect("room for four rows"));
+            let [wide, other, out, wide_gate] =
+                from_fn(|_| room.next().expect("room for four rows"));
             let rows = y.chunks_mut(n).zip(weight.chunks(n).cycle()).enumerate();
             for (i, (y, weight)) in rows {
                 let at = (first + i) * n..(first + i + 1) * n;
                 let mut row = widened(&x[at.clone()], wide);
-                if let Some(gate) = gate {
-                    T::widen(&gate[at.clone()], open);
-                    SILU.value_in_place(open);
-                }
-                match (self.with, residual) {
-                    (With::Residual, Some(residual)) => {
+                let gate = gate.map(|gate| widened(&gate[at.clone()], wide_gate));
+                match (self.with, residual, gate) {
+                    (With::Residual, Some(residual), _) => {
                         sum(row, widened(&residual[at], other), out);
                         R::narrow(out, &mut s[i * n..(i + 1) * n]);
                         row = out;
                     }
-                    (With::Gate(GateOrder::GateFirst), _) => {
+                    (With::Gate(GateOrder::GateFirst), _, Some(gate)) => {
                         out.copy_from_slice(row);
-                        multiply(out, open);
+                        multiply_silu(out, gate);
                         row = out;
                     }
                     _ => {}
@@ -95,8 +90,8 @@ impl RmsNorm {
                 }
                 fill_wide(y, other, |y| {
                     scale(row, row_rstd, weight, y);
-                    if self.with == With::Gate(GateOrder::NormFirst) {
-                        multiply(y, open);
+                    if let (With::Gate(GateOrder::NormFirst), Some(gate)) = (self.with, gate) {
+                        multiply_silu(y, gate);
                     }
                 });
             }
@@ -171,7 +166,7 @@ impl RmsNorm {
                 T::widen(&dy[at.clone()], &mut dunit);
                 if let (Some(row), Some(gate), With::Gate(order)) = (&mut gate_row, gate, self.with)
                 {
-                    T::widen(&gate[at.clone()], &mut row.gate);
+                    T::widen(&gate[at.clone()], &mut row.slope);
                     row.before(order, &mut unit, &mut dunit);
                 }
                 let rstd = rstd[row];
@@ -186,7 +181,10 @@ impl RmsNorm {
                 match (&mut gate_row, second, self.with) {
                     (Some(row), Some(dgate), With::Gate(order)) => {
                         row.after(order, &mut dunit);
-                        fill_wide(dgate, &mut wide, |to| row.gradient(to));
+                        fill_wide(dgate, &mut wide, |dgate| {
+                            dgate.copy_from_slice(&row.side);
+                            multiply(dgate, &row.slope);
+                        });
                     }
                     (_, second, _) => {
                         if let Some(upstream) = upstream {
@@ -211,26 +209,26 @@ impl RmsNorm {
 
 /// The gate of a row of the gradient.
 struct GateRow<A> {
-    gate: Vec<A>,
+    /// `silu'(gate)`; before it is computed, `gate`.
+    slope: Vec<A>,
     /// `silu(gate)`
     open: Vec<A>,
-    /// What `silu(gate)` was multiplied by: `x`, or the gradient and then its product with the norm.
+    /// What `silu(gate)` was multiplied by: `x`, or the gradient; and then the gradient of
+    /// `silu(gate)`.
     side: Vec<A>,
 }
 
 impl<A: Real> GateRow<A> {
     fn new(n: usize) -> GateRow<A> {
-        let [gate, open, side] = [(); 3].map(|()| vec![A::ZERO; n]);
-        GateRow { gate, open, side }
+        let [slope, open, side] = [(); 3].map(|()| vec![A::ZERO; n]);
+        GateRow { slope, open, side }
     }
 
     /// Gate first: `s = x ⊙ silu(gate)`. Norm first: `dy = dy ⊙ silu(gate)`.
     fn before(&mut self, order: GateOrder, s: &mut [A], dy: &mut [A]) {
-        self.open.copy_from_slice(&self.gate);
-        SILU.value_in_place(&mut self.open);
         let gated = if order == GateOrder::GateFirst { s } else { dy };
         self.side.copy_from_slice(gated);
-        multiply(gated, &self.open);
+        open_gate(&mut self.slope, &mut self.open, gated);
     }
 
     /// Gate first: `ds` becomes `dx`.
@@ -240,10 +238,6 @@ impl<A: Real> GateRow<A> {
             multiply(ds, &self.open);
         }
     }
-
-    fn gradient(&mut self, dgate: &mut [A]) {
-        SILU.gradient_at(&mut self.gate, &self.side, dgate);
-    }
 }
 
 vectorized! {
@@ -251,6 +245,16 @@ vectorized! {
     fn sum<I: Isa, A: Real>(a: &[A], b: &[A], out: &mut [A]) {
         for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
             *out = *a + *b;
+        }
+    }
+
+    /// `gated = gated ⊙ silu(gate)`; `open` becomes `silu(gate)`, and `gate` its derivative.
+    fn open_gate<I: Isa, A: Real>(gate: &mut [A], open: &mut [A], gated: &mut [A]) {
+        for ((gate, open), gated) in gate.iter_mut().zip(open).zip(gated) {
+            let silu = SiluParts::new::<I>(*gate);
+            *open = silu.value;
+            *gated *= silu.value;
+            *gate = silu.derivative::<I>();
         }
     }
 

@@ -11,12 +11,11 @@ use super::discretize::{ZERO_ORDER_HOLD, discretize, inverse, rate, with_method}
 use super::{CHUNK, Scan, SelectiveScan, Sizes};
 use crate::cpu::CpuViewMut;
 use crate::cpu::isa::{Isa, vectorized};
-use crate::cpu::map::add;
+use crate::cpu::map::{add, multiply_silu};
 use crate::cpu::reduce;
 use crate::cpu::threads::{GRAIN, for_tasks};
 use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
-use crate::function::SiluParts;
 use crate::kernel::CpuIo;
 
 pub(super) fn cpu(scan: &SelectiveScan, CpuIo { inputs, outputs }: CpuIo) -> Result<()> {
@@ -99,7 +98,7 @@ fn steps<T: Float>(inputs: &Inputs<T>, task: ForwardTask<T>) {
         }
         if let Some(gate_input) = inputs.z {
             z.load(gate_input, sizes, &group, &steps);
-            gate(out.lanes.as_flattened_mut(), z.lanes.as_flattened());
+            multiply_silu(out.lanes.as_flattened_mut(), z.lanes.as_flattened());
         }
         out.store(&mut y[steps]);
     }
@@ -134,13 +133,6 @@ vectorized! {
                 sum = from_fn(|i| c[k].fma::<I>(states[k][i], sum[i]));
             }
             *out.at_mut(t, block) = sum;
-        }
-    }
-
-    /// `y = y·silu(z)`
-    fn gate<I: Isa, A: Real>(y: &mut [A], z: &[A]) {
-        for (y, z) in y.iter_mut().zip(z) {
-            *y *= SiluParts::new::<I>(*z).value;
         }
     }
 }
@@ -224,7 +216,7 @@ impl<A: Real> StepBlock<'_, A> {
             };
             with_method!(inputs.method(), METHOD => step_channels::<_, METHOD>(step));
             if let Some(gate_input) = gate_input {
-                gate(out, gate_input);
+                multiply_silu(out, gate_input);
             }
         });
     }
