@@ -156,12 +156,13 @@ impl Memory {
         (1.5 * layers * token * tokens as f64) as u64
     }
 
-    /// All of it, with the quarter that buffers waiting to be used again may take.
+    /// All of it, and half of the gradients and activations once more, for buffers that wait to be used
+    /// again.
     pub fn total(&self) -> u64 {
         let Memory { weights, gradients, optimizer, activations } = *self;
-        let parts = [weights, gradients, optimizer, activations];
-        let used = parts.into_iter().fold(0u64, u64::saturating_add);
-        used.saturating_add(used / 4)
+        let idle = gradients.saturating_add(activations) / 2;
+        let parts = [weights, gradients, optimizer, activations, idle];
+        parts.into_iter().fold(0u64, u64::saturating_add)
     }
 }
 
