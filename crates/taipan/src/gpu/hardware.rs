@@ -137,10 +137,14 @@ fn steps_of_any_size_keep_their_digits() -> Result<()> {
     };
     let got = run(DType::F32, &Device::Gpu(gpu))?;
     let want = run(DType::F64, &Device::Cpu)?;
+    // ddelta is the sum of u·du/Δ and another term, which for long steps have opposite signs.
+    let term = |i: usize| u.data[i] * want[1].data[i] / delta.data[i];
     for ((got, want), name) in got.iter().zip(&want).zip(["y", "du", "ddelta", "da_log"]) {
         for (i, (got, want)) in got.data.iter().zip(&want.data).enumerate() {
+            let rounding =
+                if name == "ddelta" { 4.0 * f64::from(f32::EPSILON) * term(i) } else { 0.0 };
             assert!(
-                (got - want).abs() <= tolerance * want.abs(),
+                (got - want).abs() <= tolerance * want.abs() + rounding.abs(),
                 "{name} at {i}, |Δ| up to {:e}: {got:e}, expected {want:e}, off by {:e} of it",
                 size_of(i % d),
                 (got / want - 1.0).abs()

@@ -306,19 +306,27 @@ fn single_steps_are_a_scan() -> Result<()> {
 #[test]
 fn extremes() -> Result<()> {
     let sizes @ [b, l, d, n] = [1, 40, 3, 4];
-    for (discretization, u_size, u_name) in [
-        (Discretization::Euler, 1.0, "plain"),
-        (Discretization::ZeroOrderHold, 1.0, "plain"),
-        (Discretization::Euler, 1e30, "huge"),
-        (Discretization::ZeroOrderHold, 1e30, "huge"),
-        (Discretization::Euler, 1e-30, "tiny"),
-        (Discretization::ZeroOrderHold, 1e-30, "tiny"),
-    ] {
-        let form = full(discretization, StepSize::Softplus);
+    let methods = [Discretization::Euler, Discretization::ZeroOrderHold];
+    let cases = [
+        (StepSize::Softplus, 1.0, "plain"),
+        (StepSize::Softplus, 1e30, "huge"),
+        (StepSize::Softplus, 1e-30, "tiny"),
+        (StepSize::Plain, 1.0, "plain"),
+    ];
+    for (discretization, (step, u_size, u_name)) in
+        methods.into_iter().flat_map(|method| cases.map(|case| (method, case)))
+    {
+        let form = full(discretization, step);
         let mut inputs = drawn("extremes", sizes, &form);
         let mut random = Random::named("where");
         inputs[0] = inputs[0].map(|x| x * u_size);
-        inputs[1] = inputs[1].map(|x| if random.unit() < 0.5 { x } else { 80.0 * x.signum() });
+        inputs[1] = inputs[1].map(|x| match step {
+            StepSize::Softplus if random.unit() < 0.5 => x,
+            StepSize::Softplus => 80.0 * x.signum(),
+            _ if random.unit() < 0.5 => x.abs(),
+            _ => [0.0, 1e-30, 1e10, 1e19][(4.0 * random.unit()) as usize],
+        });
+        inputs[6] = inputs[6].map(|x| if step == StepSize::Plain { 0.0 } else { x });
         inputs[2] = Array::from_fn(&[d, n], |i| [-10.0, 10.0, 0.5, -3.0][i[1]]);
         inputs[8] = inputs[8].map(|x| x * u_size);
         let rounded: Vec<Array> = inputs.iter().map(|x| x.map(|x| round(x, DType::F32))).collect();

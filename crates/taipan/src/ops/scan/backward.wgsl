@@ -15,28 +15,44 @@
 // [b, segments, 2·n + 2, d]: the gradients of the states after a segment, which become those of the
 // states before it; then the segment's contributions to da_log, dd and ddelta_bias.
 @group(0) @binding(5) var<storage, read_write> carries: array<f32>;
-// Of db and dc: [teams, partial_chunks, n, 2, STEPS].
+// Of db and dc: [partial_chunks, n, teams, 2, STEPS].
 @group(0) @binding(6) var<storage, read_write> partials: array<f32>;
 // With OUTPUT and a gate, y without its gate: [b, l, d]. Elsewhere there are no registers for it.
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
 
-const QUADS = STEPS / 4u;
+// With zero-order hold, b_factor is Δ·φ₁(x), where φ₁(x) = (ā − 1)/x and x = Δ·A. Gradients need
+// φ₁' = (ā − φ₁)/x, too, which cancels near 0. For |x| < bound it is y + z·ā + w·x·ā instead.
+struct Fit {
+    bound: f32,
+    y: f32,
+    z: f32,
+    w: f32,
+}
+// For x ≤ 0, within 3.8e-6.
+const DECAYING_FIT = Fit(0.22, 0.07972723, 0.42027089, -0.08709236);
+// For all x, within 9.4e-6: step sizes that are not the result of softplus can be negative.
+const PLAIN_FIT = Fit(0.15, 0.08325788, 0.41674215, -0.08331511);
 
-// p of φ₁'(x) = p(x·log₂e)·log₂e, for |x| ≤ 0.4: within 1.6e-6.
-const PHI1_DERIVATIVE_BOUND = 0.4 / LN_2;
-const PHI1_DERIVATIVE =
-    array<f32, 5>(0.34657347, 0.16014649, 0.041630257, 0.007749304, 0.0011087515);
+// Beyond it ā is 0, and φ₁', which is 1/x², could be too.
+const MAX_SIZE = 1e10;
 
-// A·∂b_factor/∂A = Δ·ā − b_factor = Δ·x·φ₁'(x) with zero-order hold, where x = Δ·A. Near 0 the
-// difference cancels.
-fn derivative_of(size: f32, rate: f32, step: Discretized) -> f32 {
-    let x = size * rate;
-    var series = fma(PHI1_DERIVATIVE[4], x, PHI1_DERIVATIVE[3]);
-    series = fma(series, x, PHI1_DERIVATIVE[2]);
-    series = fma(series, x, PHI1_DERIVATIVE[1]);
-    series = fma(series, x, PHI1_DERIVATIVE[0]);
-    let difference = fma(size, step.a_bar, -step.b_factor);
-    return select(difference, size * x * series, abs(x) < PHI1_DERIVATIVE_BOUND);
+// ā, φ₁ and φ₁'.
+struct Phi1 {
+    a_bar: f32,
+    value: f32,
+    derivative: f32,
+}
+
+// `wa` is w·A of the fit.
+fn phi1_of(size: f32, rate: f32, wa: f32, fit: Fit) -> Phi1 {
+    let x = size * (rate * LN_2);
+    let inverse = 1.0 / x;
+    let step = discretize(size, rate, inverse);
+    let near_0 = fma(fma(size, wa, fit.z), step.a_bar, fit.y);
+    let difference = (step.a_bar - step.b_factor) * inverse;
+    let derivative = select(difference, near_0, abs(x) < fit.bound);
+    // φ₁ from the derivative, because that does not cancel.
+    return Phi1(step.a_bar, fma(-x, derivative, step.a_bar), derivative);
 }
 
 // Adds to a sum over the chunks of the segment.
@@ -58,25 +74,31 @@ fn group_main(i: u32, local: u32) {
     let exists = channel < p.d;
     let c = min(channel, p.d - 1u);
     let own = (at.entry * p.all_segments + at.segment) * (2u * p.n + 2u);
+    var fit = DECAYING_FIT;
+    if given(PLAIN) {
+        fit = PLAIN_FIT;
+    }
     for (var left = at.end; left > at.first; left--) {
         let chunk = left - 1u;
         let here = chunk_of(at, chunk);
         var sizes: array<f32, STEPS>; // 0 behind the end, as dy: such a step changes nothing
-        var inputs: array<f32, STEPS>; // u, with Euler's method Δ·u
+        var inputs: array<f32, STEPS>; // Δ·u
         var dys: array<f32, STEPS>;
-        // Σ_n g·b·b_factor; with Euler's method, not yet multiplied by Δ.
-        var by_input: array<f32, STEPS>;
-        // Σ_n g·(A·ā·h_{t−1} + u·b·∂b_factor/∂Δ); with Euler's method, without the second term.
+        var by_input: array<f32, STEPS>; // Σ_n g·b·φ₁, where φ₁ is 1 with Euler's method
+        // Σ_n A·g·(ā·h_{t−1} + Δ·u·b·φ₁'). As φ₁ + x·φ₁' = ā, this and u·by_input are dΔ.
         var by_size: array<f32, STEPS>;
         var ys: array<f32, STEPS>;
         var dd = 0.0;
         for (var t = 0u; t < STEPS; t++) {
             let i = (here.row + min(t, here.steps - 1u)) * p.d + c;
             let there = exists && t < here.steps;
-            let size = select(0.0, ddelta[i], there);
+            var size = select(0.0, ddelta[i], there);
+            if ZERO_ORDER_HOLD == 1u {
+                size = select(size, MAX_SIZE, size > MAX_SIZE);
+            }
             let input = select(0.0, f32(u[i]), exists);
             sizes[t] = size;
-            inputs[t] = select(size * input, input, ZERO_ORDER_HOLD == 1u);
+            inputs[t] = size * input;
             dys[t] = select(0.0, du[i], there);
             dd = fma(dys[t], input, dd);
             by_input[t] = 0.0;
@@ -89,80 +111,57 @@ fn group_main(i: u32, local: u32) {
 
         for (var j = 0u; j < p.n; j++) {
             let rate = prepared[rate_at(j, c)];
-            let inverse = inverse_of(rate);
+            let a = rate * LN_2;
+            let wa = fit.w * a;
             var rows = load_bc(bc_rows_at(here.number, j), local);
-            var h = select(0.0, saved[(here.number * p.n + j) * p.d + c], exists);
-            var decayed: array<f32, STEPS>; // ā·h_{t−1}
-            var derivatives: array<f32, STEPS>; // A·∂b_factor/∂A, with zero-order hold
-            var a_bars: array<f32, STEPS>;
+            var h = saved[(here.number * p.n + j) * p.d + c];
+            var values: array<f32, STEPS>; // φ₁, with zero-order hold
+            var by_rate: array<f32, STEPS>; // ∂h/∂x = ā·h_{t−1} + Δ·u·b·φ₁'
             for (var t = 0u; t < STEPS; t++) {
-                let step = discretize(sizes[t], rate, inverse);
-                a_bars[t] = step.a_bar;
+                var step: Phi1;
                 if ZERO_ORDER_HOLD == 1u {
-                    derivatives[t] = derivative_of(sizes[t], rate, step);
+                    step = phi1_of(sizes[t], rate, wa, fit);
+                    values[t] = step.value;
+                } else {
+                    step = Phi1(decay(sizes[t], rate), 1.0, 0.0);
                 }
-            }
-            for (var q = 0u; q < QUADS; q++) {
-                let t = 4u * q;
-                keep(q, vec4(a_bars[t], a_bars[t + 1u], a_bars[t + 2u], a_bars[t + 3u]), local);
-            }
-            var quad = vec4<f32>();
-            for (var t = 0u; t < STEPS; t++) {
-                var input = inputs[t];
+                keep(t, step.a_bar, local);
+                let decayed = step.a_bar * select(h, 0.0, starts_at(here.seq_starts, t));
+                let input = inputs[t] * bc_at(&rows, t);
+                by_rate[t] = decayed;
                 if ZERO_ORDER_HOLD == 1u {
-                    // b_factor is Δ·ā − A·∂b_factor/∂A, which does not cancel.
-                    input *= fma(sizes[t], a_bars[t], -derivatives[t]);
+                    by_rate[t] = fma(input, step.derivative, decayed);
                 }
-                h = select(h, 0.0, starts_at(here.seq_starts, t));
-                decayed[t] = a_bars[t] * h;
-                h = fma(input, bc_at(&rows, t), decayed[t]);
-                quad[t % 4u] = dys[t] * h;
+                h = fma(input, step.value, decayed);
+                put_term(STEPS + t, dys[t] * h, local);
                 if OUTPUT == 1u {
                     ys[t] = fma(bc_at(&rows, STEPS + t), h, ys[t]);
-                }
-                if t % 4u == 3u {
-                    put_terms(QUADS + t / 4u, quad, local);
                 }
             }
 
             var carry = select(0.0, carries[(own + j) * p.d + c], exists); // ā_{t+1}·g_{t+1}
             var da = 0.0;
-            var da_b = 0.0;
-            let a = rate * LN_2;
-            var a_bar = vec4<f32>(); // of four steps
             for (var t = i32(STEPS) - 1; t >= 0; t--) {
-                if t % 4 == 3 {
-                    a_bar = kept(u32(t) / 4u, local);
-                }
-                let b = bc_at(&rows, u32(t));
                 let g = fma(bc_at(&rows, STEPS + u32(t)), dys[t], carry);
-                let lost = g * decayed[t];
-                da = fma(sizes[t], lost, da);
-                by_size[t] = fma(a, lost, by_size[t]);
-                carry = a_bar[t % 4] * g;
-                var scaled = g; // with zero-order hold, times b_factor
+                let by_x = g * by_rate[t];
+                da = fma(sizes[t], by_x, da);
+                by_size[t] = fma(a, by_x, by_size[t]);
+                carry = kept(u32(t), local) * g;
+                var scaled = g;
                 if ZERO_ORDER_HOLD == 1u {
-                    let by_derivative = g * derivatives[t];
-                    let forced = inputs[t] * b;
-                    scaled = fma(sizes[t], carry, -by_derivative);
-                    by_size[t] = fma(forced, carry, by_size[t]);
-                    da_b = fma(forced, by_derivative, da_b);
+                    scaled *= values[t];
                 }
-                by_input[t] = fma(b, scaled, by_input[t]);
-                quad[t % 4] = scaled * inputs[t];
-                if t % 4 == 0 {
-                    put_terms(u32(t) / 4u, quad, local);
-                }
+                by_input[t] = fma(bc_at(&rows, u32(t)), scaled, by_input[t]);
+                put_term(u32(t), scaled * inputs[t], local);
                 carry = select(carry, 0.0, starts_at(here.seq_starts, u32(t)));
             }
             if exists {
                 carries[(own + j) * p.d + c] = carry;
-                add_carry((own + p.n + j) * p.d + c, fma(a, da, da_b), left == at.end);
+                add_carry((own + p.n + j) * p.d + c, a * da, left == at.end);
             }
 
-            let team = at.block * (WIDTH / TEAM) + local / TEAM;
-            let place = team * p.partial_chunks + here.number - p.first_chunk;
-            write_sums((place * p.n + j) * 2u * STEPS, local);
+            let state = (here.number - p.first_chunk) * p.n + j;
+            write_sums((state * p.teams + at.block * (WIDTH / TEAM)) * 2u * STEPS, local);
         }
 
         let skip = prepared[skip_at(c)];
@@ -171,19 +170,14 @@ fn group_main(i: u32, local: u32) {
         // both.
         for (var t = 0u; t < STEPS; t++) {
             let size = sizes[t];
-            let scaled = select(size * by_input[t], by_input[t], ZERO_ORDER_HOLD == 1u);
-            dys[t] = fma(skip, dys[t], scaled);
+            dys[t] = fma(skip, dys[t], size * by_input[t]);
             // softplus' = sigmoid = 1 − exp(−softplus)
             sizes[t] = select(-m_exp_m1(-size), 1.0, given(PLAIN));
         }
         for (var t = 0u; t < STEPS; t++) {
             if exists && t < here.steps {
                 let i = (here.row + t) * p.d + c;
-                var whole = by_size[t];
-                if ZERO_ORDER_HOLD == 0u {
-                    whole = fma(f32(u[i]), by_input[t], whole);
-                }
-                whole *= sizes[t];
+                let whole = fma(f32(u[i]), by_input[t], by_size[t]) * sizes[t];
                 ddelta[i] = whole;
                 du[i] = dys[t];
                 dbias += whole;

@@ -390,7 +390,7 @@ pub(super) fn backward(
     let variant = Variant::new(scan, gpu, u.spec.dtype(), CHUNK);
     let (d, n) = (u.spec.shape()[2], saved.spec.shape()[2]);
     let teams = blocks(d) * (WIDTH / variant.team());
-    // The number of chunks whose partial sums, [teams, n, 2, CHUNK], are within the limit.
+    // The number of chunks whose partial sums, [n, teams, 2, CHUNK], are within the limit.
     let longest = (MAX_PARTIAL_BYTES / (2 * CHUNK * DType::F32.size()) / n / teams).max(1);
     let scanner = Scanner::new(scan, gpu, inputs, variant, longest)?;
     let (Sizes { b, l, .. }, chunks) = (scanner.sizes, scanner.sizes.chunks());
@@ -438,7 +438,7 @@ pub(super) fn backward(
     let units = (0..b * segments).step_by(at_once);
     let ends = units.clone().map(|first| (first, (first + at_once).min(b * segments)));
     let most = ends.clone().map(|(first, end)| chunk(end) - chunk(first)).max();
-    let partial = scanner.scratch(&[teams, most.unwrap_or(0), n, 2 * CHUNK])?;
+    let partial = scanner.scratch(&[most.unwrap_or(0), n, teams, 2 * CHUNK])?;
     // Before the gate; hardware has no registers for it.
     let y = scanner.scratch(&[if z.is_some() && variant.software { len } else { 0 }])?;
     for (first, end) in ends {

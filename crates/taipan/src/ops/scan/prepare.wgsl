@@ -8,10 +8,10 @@
 @group(0) @binding(5) var<storage, read> seq_start: array<u32>;       // [b, l]
 @group(0) @binding(6) var<storage, read_write> prepared: array<f32>;
 
-// Below the minimum, exp(Δ·A) is 1 anyway, and 1/A could be infinite; above the maximum, A could
+// Below the minimum, exp(Δ·A) is 1 anyway, and 1/A could be infinite; above the maximum, Δ·A could
 // be.
 const MIN_A_LOG = -80.0;
-const MAX_A_LOG = 88.0;
+const MAX_A_LOG = 60.0;
 
 // A bit mask of the steps of a chunk at which a sequence starts.
 fn seq_starts_of(entry: u32, chunk: u32) -> u32 {

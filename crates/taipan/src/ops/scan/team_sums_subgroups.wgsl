@@ -11,23 +11,30 @@ fn halve(a: f32, b: f32, bit: u32, local: u32) -> f32 {
     return select(a, b, has) + subgroupShuffleXor(select(b, a, has), bit);
 }
 
-// This invocation's terms 4·q to 4·q + 3 of db, followed by dc.
-fn put_terms(q: u32, x: vec4<f32>, local: u32) {
-    quarters[q] = halve(halve(x.x, x.y, 1u, local), halve(x.z, x.w, 1u, local), 2u, local);
+var<private> quad: vec4<f32>;
+
+// This invocation's term i of db, followed by dc. Those of db come in reverse order.
+fn put_term(i: u32, x: f32, local: u32) {
+    quad[i % 4u] = x;
+    if i % 4u == select(0u, 3u, i >= STEPS) {
+        let left = halve(quad.x, quad.y, 1u, local);
+        let right = halve(quad.z, quad.w, 1u, local);
+        quarters[i / 4u] = halve(left, right, 2u, local);
+    }
 }
 
-// Four numbers of this invocation.
-var<private> quads: array<vec4<f32>, STEPS / 4u>;
+// A number of this invocation for each step.
+var<private> numbers: array<f32, STEPS>;
 
-fn keep(q: u32, x: vec4<f32>, local: u32) {
-    quads[q] = x;
+fn keep(i: u32, x: f32, local: u32) {
+    numbers[i] = x;
 }
 
-fn kept(q: u32, local: u32) -> vec4<f32> {
-    return quads[q];
+fn kept(i: u32, local: u32) -> f32 {
+    return numbers[i];
 }
 
-// Writes the sums over the team to partials[at..at + 2·STEPS].
+// Writes the sums over each team, one after the other, to partials[at..].
 fn write_sums(at: u32, local: u32) {
     var sums = quarters;
     for (var bit = 4u; bit < TEAM; bit *= 2u) {
@@ -36,6 +43,6 @@ fn write_sums(at: u32, local: u32) {
         }
     }
     for (var i = 0u; i < 2u * STEPS / TEAM; i++) {
-        partials[at + i * TEAM + local % TEAM] = sums[i];
+        partials[at + local / TEAM * 2u * STEPS + i * TEAM + local % TEAM] = sums[i];
     }
 }

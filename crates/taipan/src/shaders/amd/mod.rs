@@ -126,9 +126,9 @@ struct Hot {
 /// In f32; the scans with an accurate `exp2` and packed sequences.
 const HOT: [Hot; 6] = [
     scan("scan, forward, Euler", &[FORWARD, STEPS, EULER], 8.0),
-    scan("scan, backward, Euler", &[BACKWARD, EULER], 20.0),
+    scan("scan, backward, Euler", &[BACKWARD, EULER], 18.0),
     scan("scan, forward, zero-order hold", &[FORWARD, STEPS, ZERO_ORDER_HOLD], 12.0),
-    scan("scan, backward, zero-order hold", &[BACKWARD, ZERO_ORDER_HOLD], 36.0),
+    scan("scan, backward, zero-order hold", &[BACKWARD, ZERO_ORDER_HOLD], 30.0),
     product("product, 64×128", &["TX: u32 = 16u"], 256),
     product("product, 32×32", &["RM: u32 = 1u"], 64),
 ];
