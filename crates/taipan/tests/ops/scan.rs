@@ -302,7 +302,8 @@ fn single_steps_are_a_scan() -> Result<()> {
 }
 
 /// Extreme step sizes and rates: results are finite where they should be, and close to those of
-/// f64.
+/// f64. No smaller inputs: with them `Δ·u·φ₁'`, which is `u/(Δ·A²)` for long steps, is below the
+/// least normal number, and some GPUs take it for 0.
 #[test]
 fn extremes() -> Result<()> {
     let sizes @ [b, l, d, n] = [1, 40, 3, 4];
@@ -310,7 +311,7 @@ fn extremes() -> Result<()> {
     let cases = [
         (StepSize::Softplus, 1.0, "plain"),
         (StepSize::Softplus, 1e30, "huge"),
-        (StepSize::Softplus, 1e-30, "tiny"),
+        (StepSize::Softplus, 1e-25, "tiny"),
         (StepSize::Plain, 1.0, "plain"),
     ];
     for (discretization, (step, u_size, u_name)) in
