@@ -17,7 +17,7 @@ GPUS = {
 # for a multiply-add of a product, and for a state at a step of the scan.
 PRODUCT = 1.02
 SCAN_FORWARD = 6.69
-SCAN_BACKWARD = 18.25
+SCAN_BACKWARD = 16.94
 # exp2 is an instruction of a quarter of the rate, and counts three more.
 EXP2 = 3.0
 # For an element of a kernel that is bound by memory. A guess that does not matter: it would have to
