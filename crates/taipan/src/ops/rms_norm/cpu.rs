@@ -166,15 +166,15 @@ impl RmsNorm {
                 T::widen(&dy[at.clone()], &mut dunit);
                 if let (Some(row), Some(gate), With::Gate(order)) = (&mut gate_row, gate, self.with)
                 {
-                    T::widen(&gate[at.clone()], &mut row.slope);
+                    T::widen(&gate[at.clone()], &mut row.derivative);
                     row.before(order, &mut unit, &mut dunit);
                 }
                 let rstd = rstd[row];
                 unit_grad(weight, rstd, &mut unit, &mut dunit, dweight);
                 if let (Some(row), With::Gate(GateOrder::NormFirst)) = (&mut gate_row, self.with) {
                     // The gradient of `silu(gate)`, but for its derivative.
-                    multiply(&mut row.side, &unit);
-                    multiply(&mut row.side, weight);
+                    multiply(&mut row.other, &unit);
+                    multiply(&mut row.other, weight);
                 }
                 let mean = dot(&unit, &dunit) / T::Acc::of(n as f64);
                 project(&unit, &mut dunit, mean, rstd);
@@ -182,8 +182,8 @@ impl RmsNorm {
                     (Some(row), Some(dgate), With::Gate(order)) => {
                         row.after(order, &mut dunit);
                         fill_wide(dgate, &mut wide, |dgate| {
-                            dgate.copy_from_slice(&row.side);
-                            multiply(dgate, &row.slope);
+                            dgate.copy_from_slice(&row.other);
+                            multiply(dgate, &row.derivative);
                         });
                     }
                     (_, second, _) => {
@@ -210,32 +210,32 @@ impl RmsNorm {
 /// The gate of a row of the gradient.
 struct GateRow<A> {
     /// `silu'(gate)`; before it is computed, `gate`.
-    slope: Vec<A>,
+    derivative: Vec<A>,
     /// `silu(gate)`
-    open: Vec<A>,
+    silu: Vec<A>,
     /// What `silu(gate)` was multiplied by: `x`, or the gradient; and then the gradient of
     /// `silu(gate)`.
-    side: Vec<A>,
+    other: Vec<A>,
 }
 
 impl<A: Real> GateRow<A> {
     fn new(n: usize) -> GateRow<A> {
-        let [slope, open, side] = [(); 3].map(|()| vec![A::ZERO; n]);
-        GateRow { slope, open, side }
+        let [derivative, silu, other] = [(); 3].map(|()| vec![A::ZERO; n]);
+        GateRow { derivative, silu, other }
     }
 
     /// Gate first: `s = x ⊙ silu(gate)`. Norm first: `dy = dy ⊙ silu(gate)`.
     fn before(&mut self, order: GateOrder, s: &mut [A], dy: &mut [A]) {
         let gated = if order == GateOrder::GateFirst { s } else { dy };
-        self.side.copy_from_slice(gated);
-        open_gate(&mut self.slope, &mut self.open, gated);
+        self.other.copy_from_slice(gated);
+        apply_gate(&mut self.derivative, &mut self.silu, gated);
     }
 
     /// Gate first: `ds` becomes `dx`.
     fn after(&mut self, order: GateOrder, ds: &mut [A]) {
         if order == GateOrder::GateFirst {
-            multiply(&mut self.side, ds);
-            multiply(ds, &self.open);
+            multiply(&mut self.other, ds);
+            multiply(ds, &self.silu);
         }
     }
 }
@@ -248,13 +248,13 @@ vectorized! {
         }
     }
 
-    /// `gated = gated ⊙ silu(gate)`; `open` becomes `silu(gate)`, and `gate` its derivative.
-    fn open_gate<I: Isa, A: Real>(gate: &mut [A], open: &mut [A], gated: &mut [A]) {
-        for ((gate, open), gated) in gate.iter_mut().zip(open).zip(gated) {
-            let silu = SiluParts::new::<I>(*gate);
-            *open = silu.value;
-            *gated *= silu.value;
-            *gate = silu.derivative::<I>();
+    /// `gated = gated ⊙ silu(gate)`; `silu` becomes `silu(gate)`, and `gate` its derivative.
+    fn apply_gate<I: Isa, A: Real>(gate: &mut [A], silu: &mut [A], gated: &mut [A]) {
+        for ((gate, silu), gated) in gate.iter_mut().zip(silu).zip(gated) {
+            let parts = SiluParts::new::<I>(*gate);
+            *silu = parts.value;
+            *gated *= parts.value;
+            *gate = parts.derivative::<I>();
         }
     }
 
