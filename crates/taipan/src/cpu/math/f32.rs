@@ -17,9 +17,11 @@ const BIAS: f32 = 127.0;
 const UP: f32 = (1 << 24) as f32;
 const UP_EXPONENT: f32 = 24.0;
 
-/// Where eˣ is infinite and 0, eˣ - 1 is -1 and tanh x is 1, after rounding.
+/// Where eˣ is infinite and 0, eˣ - 1 is -1 and tanh x is 1, after rounding. At `EXP_ZERO` 2ⁿ is less
+/// than the least normal number even when it is scaled up, and so exactly 0: processors are slow
+/// where a product is subnormal, or is rounded to 0.
 const EXP_INFINITE: f32 = 89.0;
-const EXP_ZERO: f32 = -104.0;
+const EXP_ZERO: f32 = -104.66;
 const EXP_M1_FLAT: f32 = -18.0;
 const TANH_FLAT: f32 = 10.0;
 

@@ -17,9 +17,11 @@ const BIAS: f64 = 1023.0;
 const UP: f64 = (1_u64 << 54) as f64;
 const UP_EXPONENT: f64 = 54.0;
 
-/// Where eˣ is infinite and 0, eˣ - 1 is -1 and tanh x is 1, after rounding.
+/// Where eˣ is infinite and 0, eˣ - 1 is -1 and tanh x is 1, after rounding. At `EXP_ZERO` 2ⁿ is less
+/// than the least normal number even when it is scaled up, and so exactly 0: processors are slow
+/// where a product is subnormal, or is rounded to 0.
 const EXP_INFINITE: f64 = 710.0;
-const EXP_ZERO: f64 = -746.0;
+const EXP_ZERO: f64 = -746.51;
 const EXP_M1_FLAT: f64 = -40.0;
 const TANH_FLAT: f64 = 20.0;
 
