@@ -228,7 +228,7 @@ real!(f64, gemm::dots_f64);
 
 /// A float of 16 bits: its conversions from and to f32, written so that a loop over them
 /// vectorises.
-trait HalfBits: Float<Acc = f32> {
+pub(crate) trait HalfBits: Float<Acc = f32> {
     fn bits_to_f32(bits: u16) -> f32;
     fn bits_from_f32(value: f32) -> u16;
 }

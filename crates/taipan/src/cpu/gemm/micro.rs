@@ -5,7 +5,11 @@ use std::arch::x86_64::{__m256, __m256d, __m512, __m512d};
 use std::hint::black_box;
 use std::ops::Range;
 
-use super::pack::pack;
+use super::pack::{add_panel, pack};
+#[cfg(target_arch = "x86_64")]
+use super::pack::{add_panel_of_pairs, pack_pairs};
+#[cfg(target_arch = "x86_64")]
+use super::vector::Pairs;
 use super::{Operand, Tiled};
 use crate::cpu::isa::{Baseline, Level};
 use crate::cpu::math::Math;
@@ -23,10 +27,13 @@ pub(crate) struct Micro<A> {
     pub(super) rows: usize,
     /// Columns of the tile.
     pub(super) columns: usize,
+    /// Steps of the depth in a packed element: 2 if it is a pair of bf16.
+    pub(super) steps: usize,
     /// [`pack`] for `rows` lanes.
     pub(super) pack_left: Pack<A>,
     /// [`pack`] for `columns` lanes.
     pub(super) pack_right: Pack<A>,
+    pub(super) add_panel: AddPanel<A>,
     pub(super) tile: Tile<A>,
     /// Tiles of the first rows of a panel, and how many: fewest first.
     pub(super) shorter: [(usize, Tile<A>); 2],
@@ -34,6 +41,10 @@ pub(crate) struct Micro<A> {
 
 /// `pack(operand, lanes, depth, packed)`
 type Pack<A> = fn(Operand<A>, Range<usize>, Range<usize>, &mut [A]) -> Result<()>;
+
+/// `add_panel(panel, width, sums)`: add each lane of a panel, summed over the depth, to `sums`, which
+/// may be fewer.
+pub(super) type AddPanel<A> = fn(&[A], usize, &mut [A]);
 
 /// `tile(left, right, sums, stride, add)`: the product of a panel of `rows` lanes and one of
 /// `columns` lanes, written or added to `sums`, whose rows are `stride` apart.
@@ -45,8 +56,10 @@ impl<A: Real> Micro<A> {
         Micro {
             rows: ROWS,
             columns: COLUMNS,
+            steps: 1,
             pack_left,
             pack_right,
+            add_panel: add_panel::<A>,
             tile,
             shorter: [(ROWS, tile); 2],
         }
@@ -55,6 +68,11 @@ impl<A: Real> Micro<A> {
     #[cfg(target_arch = "x86_64")]
     fn with_shorter(self, shorter: [(usize, Tile<A>); 2]) -> Self {
         Micro { shorter, ..self }
+    }
+
+    /// The packed elements of a lane.
+    pub(super) fn packed(&self, depth: usize) -> usize {
+        depth.div_ceil(self.steps)
     }
 
     /// The smallest tile that has this many rows, and its rows.
@@ -74,6 +92,23 @@ impl Tiled for f32 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => Micro::new::<12, 32>(x86::avx512::<__m512, 12>)
                 .with_shorter([(4, x86::avx512::<__m512, 4>), (8, x86::avx512::<__m512, 8>)]),
+        }
+    }
+
+    fn micro_bf16(level: Level) -> Micro<f32> {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if is_x86_feature_detected!("avx512bf16") => Micro {
+                steps: 2,
+                pack_left: pack_pairs::<12>,
+                pack_right: pack_pairs::<32>,
+                add_panel: add_panel_of_pairs,
+                ..Micro::new::<12, 32>(x86::avx512_bf16::<Pairs, 12>).with_shorter([
+                    (4, x86::avx512_bf16::<Pairs, 4>),
+                    (8, x86::avx512_bf16::<Pairs, 8>),
+                ])
+            },
+            _ => f32::micro(level),
         }
     }
 }
@@ -174,6 +209,7 @@ mod x86 {
     // Rows of two vectors: 12 of 16 registers, and 24 of 32.
     tile_for!(avx2, "avx2,fma", 6);
     tile_for!(avx512, "avx512f", 12);
+    tile_for!(avx512_bf16, "avx512f,avx512bf16", 12);
 
     /// [`chains`] compiled for an instruction set. Only for processors that have it.
     macro_rules! chains_for {

@@ -30,14 +30,14 @@ pub(crate) use self::int8::{BLOCK as INT8_BLOCK, Int8, quantize};
 pub(crate) use self::local::{LocalGemm, Panels, Store};
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use self::micro::multiply_adds;
-use self::micro::{LANES_MAX, Micro};
+use self::micro::{AddPanel, Micro};
 use self::tiles::Tiles;
 pub(crate) use self::tiles::Triangle;
-use crate::cpu::isa::{Level, vectorized};
+use crate::cpu::isa::Level;
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::threads::{self, try_for_tasks};
 use crate::cpu::{CpuBuffer, CpuView};
-use crate::dtype::{Float, Real, widened};
+use crate::dtype::{DType, Float, Real, widened};
 use crate::error::Result;
 use crate::product::{Layout, Product, Side};
 
@@ -46,6 +46,11 @@ pub(crate) trait Source<A>: Sync {
     /// The elements of `line` from `from` on, as many as `buffer` holds: borrowed where they are
     /// stored in this form, otherwise written to `buffer`.
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [A]) -> &'a [A];
+
+    /// Whether the elements are bf16, or may be rounded to it.
+    fn is_bf16(&self) -> bool {
+        false
+    }
 
     /// Convert rows for [`dots`](Source::dots), once for all lines.
     fn prepare(&self, _rows: &mut Rows<A>) -> Result<()> {
@@ -80,6 +85,10 @@ impl<T: Float> Source<T::Acc> for Dense<'_, T> {
         let start = line * self.stride + from;
         prefetch_lines(self.data, start, self.stride, buffer.len());
         widened(&self.data[start..][..buffer.len()], buffer)
+    }
+
+    fn is_bf16(&self) -> bool {
+        T::DTYPE == DType::BF16
     }
 
     fn dots(&self, lines: Range<usize>, rows: &Rows<T::Acc>, strip: Strip<T::Acc>) -> Result<()> {
@@ -170,7 +179,10 @@ impl<A: Real> Gemm<'_, A> {
             .chunks_mut(m * n)
             .zip(row_data.chunks_mut(m))
             .map(|(out, row_data)| (out, row_data, next_sums()));
-        let micro = A::micro(Level::current());
+        let micro = match self.left.is_bf16() && self.right.is_bf16() {
+            true => A::micro_bf16(Level::current()),
+            false => A::micro(Level::current()),
+        };
         let work = entries.saturating_mul(m).saturating_mul(k).saturating_mul(n);
         try_for_tasks(tasks, threads_for(work), |entry, (out, row_data, sums)| {
             self.entry(entry).store(&micro, out, row_data, finish, sums)
@@ -244,6 +256,10 @@ const SUMS: usize = 1024;
 pub(crate) trait Tiled: Sized {
     /// The kernel for an instruction set.
     fn micro(level: Level) -> Micro<Self>;
+    /// That for operands of bf16: with AVX-512 BF16 it multiplies pairs of them, and sums in f32.
+    fn micro_bf16(level: Level) -> Micro<Self> {
+        Self::micro(level)
+    }
 }
 
 impl<A: Real> Entry<'_, A> {
@@ -347,24 +363,25 @@ impl<A: Real> Block<'_, A> {
             return Ok(());
         }
         let threads = threads_for(height.saturating_mul(width).saturating_mul(k));
-        let depth_step = even(k, DEPTH, 1);
-        let rows_most = LEFT_BYTES / (depth_step * size_of::<A>());
-        let row_blocks = self.row_blocks(threads, rows_most);
-        let columns_most = RIGHT_BYTES / (depth_step * size_of::<A>());
+        let steps = self.micro.steps;
+        let depth_step = even(k, DEPTH * steps, steps);
+        let lane_bytes = self.micro.packed(depth_step) * size_of::<A>();
+        let row_blocks = self.row_blocks(threads, LEFT_BYTES / lane_bytes);
+        let columns_most = RIGHT_BYTES / lane_bytes;
         let column_step = even(width, columns_most, self.micro.columns);
         let depths: Vec<Range<usize>> = blocks(0..k, depth_step).collect();
         // As many blocks of the depth at a time as there is room for: threads synchronise twice for
         // each.
         let together = (columns_most / column_step).clamp(1, depths.len());
-        let room = column_step * depth_step * together;
-        let mut packed = CpuBuffer::scratch("gemm", room * size_of::<A>())?;
+        let mut packed = CpuBuffer::scratch("gemm", column_step * lane_bytes * together)?;
         for columns in blocks(self.columns.clone(), column_step) {
             for depths in depths.chunks(together) {
                 let lanes = columns.len().next_multiple_of(self.micro.columns);
                 let mut rest = &mut packed.as_mut_slice::<A>()[..];
                 let mut right: Vec<&mut [A]> = depths
                     .iter()
-                    .map(|depth| rest.split_off_mut(..lanes * depth.len()).unwrap_or_default())
+                    .map(|depth| lanes * self.micro.packed(depth.len()))
+                    .map(|len| rest.split_off_mut(..len).unwrap_or_default())
                     .collect();
                 self.pack_right(columns.clone(), depths, &mut right, threads)?;
                 let strips: Vec<PackedStrip<A>> = depths
@@ -426,13 +443,13 @@ impl<A: Real> Block<'_, A> {
         packed: &mut [&mut [A]],
         threads: usize,
     ) -> Result<()> {
-        let (right, nr, pack) = (self.product.right, self.micro.columns, self.micro.pack_right);
+        let (right, micro, nr) = (self.product.right, self.micro, self.micro.columns);
         let width = columns.len();
         let group = even(width, GROUP.min(width.div_ceil(threads)), nr);
         let mut groups: Vec<Vec<&mut [A]>> = Vec::new();
         groups.resize_with(width.div_ceil(group), || Vec::with_capacity(depths.len()));
         for (depth, packed) in depths.iter().zip(packed) {
-            let blocks = packed.chunks_mut(group * depth.len());
+            let blocks = packed.chunks_mut(group * micro.packed(depth.len()));
             groups.iter_mut().zip(blocks).for_each(|(group, block)| group.push(block));
         }
         let mut sums =
@@ -443,8 +460,8 @@ impl<A: Real> Block<'_, A> {
             let start = columns.start + i * group;
             let columns = start..(start + group).min(columns.end);
             for (depth, block) in depths.iter().zip(blocks) {
-                pack(right, columns.clone(), depth.clone(), block)?;
-                add_depth(block, nr * depth.len(), nr, sums);
+                (micro.pack_right)(right, columns.clone(), depth.clone(), block)?;
+                add_depth(micro.add_panel, block, nr * micro.packed(depth.len()), nr, sums);
             }
             Ok(())
         })
@@ -473,13 +490,14 @@ impl<A: Real> PackedStrip<'_, A> {
         finish: Finish<A, X>,
         left_sums: &mut [A],
     ) -> Result<()> {
-        let (mr, depth, width) = (self.micro.rows, self.depth.len(), self.block.len());
+        let (mr, width) = (self.micro.rows, self.block.len());
+        let depth = self.micro.packed(self.depth.len());
         let len = row_data.len().next_multiple_of(mr) * depth;
         let mut packed = CpuBuffer::scratch("gemm", len * size_of::<A>())?;
         let packed = packed.as_mut_slice::<A>();
         let rows = first..first + row_data.len();
         (self.micro.pack_left)(self.product.left, rows, self.depth.clone(), packed)?;
-        add_depth(packed, mr * depth, mr, left_sums);
+        add_depth(self.micro.add_panel, packed, mr * depth, mr, left_sums);
         let tiles = Tiles {
             micro: self.micro,
             depth,
@@ -505,24 +523,14 @@ impl<A: Real> PackedStrip<'_, A> {
 }
 
 /// Add each lane of the packed panels, summed over the depth, to `sums`, which may be empty.
-fn add_depth<A: Real>(packed: &[A], panel_len: usize, width: usize, sums: &mut [A]) {
+fn add_depth<A>(
+    add_panel: AddPanel<A>,
+    packed: &[A],
+    panel_len: usize,
+    width: usize,
+    sums: &mut [A],
+) {
     for (panel, sums) in packed.chunks(panel_len).zip(sums.chunks_mut(width)) {
         add_panel(panel, width, sums);
-    }
-}
-
-vectorized! {
-    fn add_panel<I: Isa, A: Real>(panel: &[A], width: usize, sums: &mut [A]) {
-        // Sums in two levels, so that the error does not grow with the depth.
-        let mut block = [A::ZERO; LANES_MAX];
-        let block = &mut block[..width];
-        for step in panel.chunks_exact(width) {
-            for (sum, x) in block.iter_mut().zip(step) {
-                *sum += *x;
-            }
-        }
-        for (sum, x) in sums.iter_mut().zip(block) {
-            *sum += *x;
-        }
     }
 }

@@ -2,8 +2,17 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use half::bf16;
+
 use super::Operand;
+#[cfg(target_arch = "x86_64")]
+use super::Source;
+use super::micro::LANES_MAX;
 use crate::cpu::CpuBuffer;
+use crate::cpu::isa::vectorized;
+#[cfg(target_arch = "x86_64")]
+use crate::dtype::HalfBits;
 use crate::dtype::Real;
 use crate::error::Result;
 
@@ -55,6 +64,99 @@ pub(super) fn pack<A: Real, const W: usize>(
     Ok(())
 }
 
+/// [`pack`] of pairs: an element is two steps of the depth as bf16, the first in its lower half. If
+/// their number is odd, the last is zero.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn pack_pairs<const W: usize>(
+    operand: Operand<f32>,
+    lanes: Range<usize>,
+    depth: Range<usize>,
+    packed: &mut [f32],
+) -> Result<()> {
+    pack::<f32, W>(
+        Operand { source: &PairsOf { operand, depth: depth.clone() }, first_line: 0, ..operand },
+        lanes,
+        0..depth.len().div_ceil(2),
+        packed,
+    )
+}
+
+/// An operand whose depth is in pairs.
+#[cfg(target_arch = "x86_64")]
+struct PairsOf<'a> {
+    operand: Operand<'a, f32>,
+    depth: Range<usize>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Source<f32> for PairsOf<'_> {
+    fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [f32]) -> &'a [f32] {
+        const BLOCK: usize = 256;
+        let [mut first, mut second] = [[0.0; 2 * BLOCK], [0.0; 2 * BLOCK]];
+        if self.operand.lines_are_lanes() {
+            for (i, pairs) in buffer.chunks_mut(BLOCK).enumerate() {
+                let from = self.depth.start + 2 * (from + i * BLOCK);
+                let len = (2 * pairs.len()).min(self.depth.end - from);
+                let line = self.operand.read(line, from, &mut first[..len]);
+                pairs_of_line(line, pairs);
+            }
+            return buffer;
+        }
+        let step = self.depth.start + 2 * line;
+        for (i, pairs) in buffer.chunks_mut(2 * BLOCK).enumerate() {
+            let (from, len) = (from + i * 2 * BLOCK, pairs.len());
+            let first = self.operand.read(step, from, &mut first[..len]);
+            let second = match step + 1 < self.depth.end {
+                true => self.operand.read(step + 1, from, &mut second[..len]),
+                false => &second[..len],
+            };
+            pairs_of_lines(first, second, pairs);
+        }
+        buffer
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn pair(first: f32, second: f32) -> f32 {
+    let [first, second] = [first, second].map(|x| u32::from(bf16::bits_from_f32(x)));
+    f32::from_bits(first | second << 16)
+}
+
+#[cfg(target_arch = "x86_64")]
+vectorized! {
+    fn pairs_of_line<I: Isa>(line: &[f32], pairs: &mut [f32]) {
+        let (whole, last) = line.as_chunks::<2>();
+        for (to, [first, second]) in pairs.iter_mut().zip(whole) {
+            *to = pair(*first, *second);
+        }
+        if let ([last], Some(to)) = (last, pairs.last_mut()) {
+            *to = pair(*last, 0.0);
+        }
+    }
+
+    fn pairs_of_lines<I: Isa>(first: &[f32], second: &[f32], pairs: &mut [f32]) {
+        for ((to, first), second) in pairs.iter_mut().zip(first).zip(second) {
+            *to = pair(*first, *second);
+        }
+    }
+
+    /// [`add_panel`] of pairs.
+    pub(super) fn add_panel_of_pairs<I: Isa>(panel: &[f32], width: usize, sums: &mut [f32]) {
+        let mut block = [0.0; LANES_MAX];
+        let block = &mut block[..width];
+        for step in panel.chunks_exact(width) {
+            for (sum, pair) in block.iter_mut().zip(step) {
+                let bits = pair.to_bits();
+                *sum += f32::from_bits(bits << 16) + f32::from_bits(bits & 0xffff_0000);
+            }
+        }
+        for (sum, x) in sums.iter_mut().zip(block) {
+            *sum += *x;
+        }
+    }
+}
+
 /// `panel[step][lane] = lines[lane][step]`, in squares that fit the registers: whole squares are
 /// read before anything is written, so that they are turned by vector instructions.
 fn transpose<A: Real, const W: usize>(lines: [&[A]; W], panel: &mut [[A; W]]) {
@@ -92,6 +194,23 @@ fn transpose_some<A: Real, const W: usize>(lines: &[&[A]], panel: &mut [[A; W]])
         step[lines.len()..].fill(A::ZERO);
         for (to, line) in step.iter_mut().zip(lines) {
             *to = line[i];
+        }
+    }
+}
+
+vectorized! {
+    /// Add each lane of a panel, summed over the depth, to `sums`, which may be fewer.
+    pub(super) fn add_panel<I: Isa, A: Real>(panel: &[A], width: usize, sums: &mut [A]) {
+        // Sums in two levels, so that the error does not grow with the depth.
+        let mut block = [A::ZERO; LANES_MAX];
+        let block = &mut block[..width];
+        for step in panel.chunks_exact(width) {
+            for (sum, x) in block.iter_mut().zip(step) {
+                *sum += *x;
+            }
+        }
+        for (sum, x) in sums.iter_mut().zip(block) {
+            *sum += *x;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Vector registers of x86-64.
 
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
 use half::{bf16, f16};
 
@@ -80,6 +81,49 @@ vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_
 });
 vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd,
     |x| _mm512_castpd512_pd256(x).add(_mm512_extractf64x4_pd::<1>(x)).sum());
+
+/// Pairs of bf16, each in the place of an f32, for processors that also have AVX-512 BF16. `fma` adds
+/// both products of two pairs; sums are f32, and `add`, `load` and `store` are theirs.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs(__m512);
+
+impl Vector for Pairs {
+    type Element = f32;
+    const LANES: usize = __m512::LANES;
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Pairs {
+        // SAFETY: the trait's.
+        Pairs(unsafe { __m512::splat(x) })
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Pairs {
+        // SAFETY: the trait's.
+        Pairs(unsafe { __m512::load(from) })
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's.
+        unsafe { self.0.store(to) }
+    }
+    #[inline(always)]
+    unsafe fn add(self, other: Pairs) -> Pairs {
+        // SAFETY: the trait's.
+        Pairs(unsafe { self.0.add(other.0) })
+    }
+    #[inline(always)]
+    unsafe fn fma(self, a: Pairs, b: Pairs) -> Pairs {
+        // SAFETY: the trait's; the types have the same size, and any bits are pairs of bf16.
+        unsafe {
+            let [a, b] = [a, b].map(|x| transmute::<__m512, __m512bh>(x.0));
+            Pairs(_mm512_dpbf16_ps(self.0, a, b))
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        // SAFETY: the trait's.
+        unsafe { self.0.sum() }
+    }
+}
 
 /// Elements that are converted to those of a vector while they are loaded.
 ///

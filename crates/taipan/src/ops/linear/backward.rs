@@ -262,6 +262,10 @@ impl<'a, T: Float> GradPre<'a, T> {
 }
 
 impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
+    fn is_bf16(&self) -> bool {
+        T::DTYPE == DType::BF16
+    }
+
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [T::Acc]) -> &'a [T::Acc] {
         let at = line * self.n + from..line * self.n + from + buffer.len();
         let dy = &self.dy[at.clone()];
