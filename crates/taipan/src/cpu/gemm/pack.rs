@@ -31,18 +31,15 @@ pub(super) fn pack<A: Real, const W: usize>(
     if operand.lines_are_lanes() {
         // In strips that stay in the first-level cache until they are transposed.
         let mut buffer = CpuBuffer::scratch("gemm", W * STRIP * size_of::<A>())?;
+        let zeros = [A::ZERO; STRIP]; // of lanes that do not exist
         for (panel, first) in packed.chunks_mut(panel_len).zip(lanes.clone().step_by(W)) {
             for (strip, start) in panel.chunks_mut(W * STRIP).zip(depth.clone().step_by(STRIP)) {
-                let mut lines = [&[][..]; W];
+                let mut lines = [&zeros[..strip.len() / W]; W];
                 let buffers = buffer.as_mut_slice::<A>().chunks_mut(strip.len() / W);
                 for ((to, buffer), line) in lines.iter_mut().zip(buffers).zip(first..lanes.end) {
                     *to = operand.read(line, start, buffer);
                 }
-                let strip = strip.as_chunks_mut::<W>().0;
-                match W.min(lanes.end - first) {
-                    width if width == W => transpose(lines, strip),
-                    width => transpose_some(&lines[..width], strip),
-                }
+                transpose(lines, strip.as_chunks_mut().0);
             }
         }
         return Ok(());
@@ -91,20 +88,20 @@ struct PairsOf<'a> {
 #[cfg(target_arch = "x86_64")]
 impl Source<f32> for PairsOf<'_> {
     fn read<'a>(&'a self, line: usize, from: usize, buffer: &'a mut [f32]) -> &'a [f32] {
-        const BLOCK: usize = 256;
-        let [mut first, mut second] = [[0.0; 2 * BLOCK], [0.0; 2 * BLOCK]];
+        const BLOCK: usize = 128;
+        let mut first = [0.0; BLOCK];
         if self.operand.lines_are_lanes() {
-            for (i, pairs) in buffer.chunks_mut(BLOCK).enumerate() {
-                let from = self.depth.start + 2 * (from + i * BLOCK);
+            for (i, pairs) in buffer.chunks_mut(BLOCK / 2).enumerate() {
+                let from = self.depth.start + 2 * from + i * BLOCK;
                 let len = (2 * pairs.len()).min(self.depth.end - from);
-                let line = self.operand.read(line, from, &mut first[..len]);
-                pairs_of_line(line, pairs);
+                pairs_of_line(self.operand.read(line, from, &mut first[..len]), pairs);
             }
             return buffer;
         }
+        let mut second = [0.0; BLOCK];
         let step = self.depth.start + 2 * line;
-        for (i, pairs) in buffer.chunks_mut(2 * BLOCK).enumerate() {
-            let (from, len) = (from + i * 2 * BLOCK, pairs.len());
+        for (i, pairs) in buffer.chunks_mut(BLOCK).enumerate() {
+            let (from, len) = (from + i * BLOCK, pairs.len());
             let first = self.operand.read(step, from, &mut first[..len]);
             let second = match step + 1 < self.depth.end {
                 true => self.operand.read(step + 1, from, &mut second[..len]),
@@ -185,16 +182,6 @@ fn transpose<A: Real, const W: usize>(lines: [&[A]; W], panel: &mut [[A; W]]) {
     }
     for (i, step) in rest.iter_mut().enumerate() {
         *step = lines.map(|line| line[done + i]);
-    }
-}
-
-/// [`transpose`] of fewer than `W` lanes, padded with zeros.
-fn transpose_some<A: Real, const W: usize>(lines: &[&[A]], panel: &mut [[A; W]]) {
-    for (i, step) in panel.iter_mut().enumerate() {
-        step[lines.len()..].fill(A::ZERO);
-        for (to, line) in step.iter_mut().zip(lines) {
-            *to = line[i];
-        }
     }
 }
 

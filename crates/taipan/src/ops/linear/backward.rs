@@ -274,7 +274,7 @@ impl<T: Float> Source<T::Acc> for GradPre<'_, T> {
             return widened(dy, buffer); // φ' is 1
         };
         prefetch_lines(saved, at.start, self.n, at.len());
-        const BLOCK: usize = 512;
+        const BLOCK: usize = 128;
         let [mut wide_dy, mut wide_saved] = [[T::Acc::ZERO; BLOCK]; 2];
         let inputs = dy.chunks(BLOCK).zip(saved[at].chunks(BLOCK));
         for ((dy, saved), out) in inputs.zip(buffer.chunks_mut(BLOCK)) {
