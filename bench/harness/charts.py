@@ -3,13 +3,16 @@
 import math
 from xml.sax.saxutils import escape
 
+from .cases import PRODUCT_ONLY
 from .contest import ratios
 from .report import BASELINE
 
-WIDTH, LEFT, RIGHT, TOP, ROW = 860, 250, 24, 60, 24
+WIDTH, RIGHT, TOP, ROW = 860, 24, 60, 24
 PLOT_HEIGHT = 360
+# Of an overview: the width of the names, and the colour of peers.
+NEAREST, PEER = 150, "#8b949e"
 
-# One colour for a contestant in all charts; taipan's stands out.
+# Of the peers in a chart; taipan's colour stands out.
 PALETTE = [
     "#8c6bb1", "#2b8cbe", "#31a354", "#d9a400", "#7f7f7f", "#c51b7d", "#17a2a2", "#a6611a",
     "#5e6fd1", "#e08214",
@@ -98,16 +101,27 @@ def shown(value, unit=""):
     return f"{value:.3g}{unit}" if value < 1000 else f"{value:.0f}{unit}"
 
 
-def times_over_taipan(title, contests):
-    """A row for each case, a dot for each contestant: how many times taipan's time it took."""
+def times_over_taipan(title, contests, overview=False):
+    """A row for each case, a dot for each contestant: how many times taipan's time it took. An
+    overview names the fastest peer in each row instead of all by their colours, and leaves out
+    those that compute less."""
     rows = [(case.name, ratios(results, BASELINE)) for case, results in contests]
+    if overview:
+        rows = [
+            (name, {peer: found[peer] for peer in found if peer not in PRODUCT_ONLY})
+            for name, found in rows
+        ]
     rows = [(name, found) for name, found in rows if found]
     if not rows:
         return None
     names = list(dict.fromkeys(name for _, found in rows for name in found))
     palette = colours(names)
+    if overview:
+        palette |= {name: PEER for name in names if name != BASELINE}
     values = [value for _, found in rows for value in found.values()]
-    axis, bottom = Log([*values, 1.0], LEFT, WIDTH - RIGHT), TOP + ROW * len(rows)
+    left = 30 + 6.6 * max(len(name) for name, _ in rows)
+    right = WIDTH - RIGHT - (NEAREST if overview else 0)
+    axis, bottom = Log([*values, 1.0], left, right), TOP + ROW * len(rows)
     parts = []
     for tick in axis.ticks():
         css = "one" if tick == 1 else "grid"
@@ -115,11 +129,19 @@ def times_over_taipan(title, contests):
         parts.append(text("middle", axis.at(tick), bottom + 16, shown(tick, "×")))
     for i, (name, found) in enumerate(rows):
         y = TOP + ROW * (i + 0.5)
-        parts.append(text("right", LEFT - 12, y + 4, name))
-        parts.append(line("grid", LEFT, y, WIDTH - RIGHT, y))
-        for contestant, value in found.items():
+        parts.append(text("right", left - 12, y + 4, name))
+        parts.append(line("grid", left, y, right, y))
+        peers = [name for name in found if name != BASELINE]
+        if overview and peers:
+            nearest = min(peers, key=found.get)
+            parts.append(text("", right + 14, y + 4, f"{nearest} {shown(found[nearest], '×')}"))
+        for contestant in [*peers, BASELINE]:
+            value = found[contestant]
             hint = f"{contestant}: {shown(value, '×')}"
             parts.append(dot(axis.at(value), y, palette[contestant], hint))
+    if overview:
+        names = [BASELINE, "peers; at the right, the fastest"]
+        palette = dict(zip(names, [palette[BASELINE], PEER]))
     labels, height = legend(names, palette, bottom + 44)
     return document(title, height, parts + labels)
 
@@ -167,7 +189,8 @@ AXES = {"l": "length", "length": "length", "d": "width"}
 
 
 def write(directory, contests, threads):
-    """A chart for each task, and two for each series of growth."""
+    """A chart for each task, two for each series of growth, and one of the first case of each task
+    and phase."""
     directory.mkdir(parents=True, exist_ok=True)
     groups = {}
     for case, results in contests:
@@ -182,6 +205,13 @@ def write(directory, contests, threads):
         else:
             chart = times_over_taipan(f"{task}: time over taipan's, {count}", members)
             put(directory / f"{task}.svg", chart)
+    first = {}
+    for case, results in contests:
+        if not case.axis:
+            first.setdefault((case.task, case.phase), (case, results))
+    if len({task for task, _ in first}) > 1:
+        chart = times_over_taipan(f"Time over taipan's, {count}", list(first.values()), overview=True)
+        put(directory / "overview.svg", chart)
 
 
 def put(path, chart):

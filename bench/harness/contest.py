@@ -33,6 +33,9 @@ class Rules:
     shortest: float = 0.02
     # Seconds between turns: threads of some libraries spin for a while when they have no work.
     pause: float = 0.05
+    # Seconds of runs that are not timed, at the beginning of a turn on several processors: threads
+    # that have slept may all wake on one, and it takes tens of milliseconds to spread them.
+    warm_up: float = 0.1
     cpus: tuple = (0,)
 
 
@@ -111,7 +114,7 @@ class Entry:
         self.contestant, self.case, self.rules = contestant, case, rules
         self.directory, self.expected = directory, expected
         self.result = Result(contestant.name, contestant.note)
-        self.worker, self.times, self.idle = None, 1, 0
+        self.worker, self.times, self.warm_ups, self.idle = None, 1, 0, 0
 
     def attempt(self, action):
         try:
@@ -134,6 +137,8 @@ class Entry:
             # The first run may compile and fill caches.
             wall = self.ask(do="run", times=1)["wall"]
             self.times = max(1, min(10_000, math.ceil(rules.shortest / max(wall, 1e-9))))
+            if len(rules.cpus) > 1 and wall < rules.warm_up:
+                self.warm_ups = math.ceil(rules.warm_up / (self.times * max(wall, 1e-9)))
             self.worker.forget_peak()
 
     def check(self):
@@ -155,6 +160,8 @@ class Entry:
         return self.worker is None or slow
 
     def run(self):
+        for _ in range(self.warm_ups):
+            self.ask(do="run", times=self.times)
         answer = self.ask(do="run", times=self.times)
         count = self.times * self.case.get("tokens", 1)
         self.result.wall.append(answer["wall"] / count)

@@ -10,8 +10,9 @@ use crate::error::Result;
 /// The most rows for which reading the right side takes longer than the arithmetic.
 const ROWS: usize = 8;
 
-/// The number of elements of the right side below which a second thread is not worth it.
-const MEMORY_GRAIN: usize = 1 << 15;
+/// The number of elements of the right side up to which a second thread is not worth it: if they are
+/// in cache, they take a microsecond.
+const MEMORY_GRAIN: usize = 1 << 16;
 
 /// Whether to use [`thin`].
 pub(super) fn is_thin<A>(product: &Entry<A>) -> bool {
@@ -33,7 +34,7 @@ pub(super) fn thin<T: Float, X>(
     // Strips of columns, `[m, strip]` each, are computed in parallel.
     let strip = if right.lines_are_lanes() { (n / 8).clamp(16, 64) & !3 } else { 256 }.min(n);
     // These products wait for memory: a second thread is worth it for fewer multiply-adds.
-    let threads = if n.saturating_mul(k) < MEMORY_GRAIN { 1 } else { threads::count() };
+    let threads = if n.saturating_mul(k) <= MEMORY_GRAIN { 1 } else { threads::count() };
     let size = m * n.next_multiple_of(strip) * size_of::<T::Acc>();
     let mut sums = CpuBuffer::scratch("gemm", size)?;
     let sums = sums.as_mut_slice::<T::Acc>();
