@@ -324,10 +324,15 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
     size.div_ceil(blocks).next_multiple_of(unit).max(unit)
 }
 
+/// Whether an operand of bf16 that is computed while it is packed is rounded to bf16.
+pub(crate) fn rounds_bf16() -> bool {
+    f32::micro_bf16(Level::current()).steps > 1
+}
+
 /// The number of threads for a product of this size. Does not change its result.
 pub(crate) fn threads_for(multiply_adds: usize) -> usize {
     match multiply_adds {
-        0..1_000_000 => 1,
+        0..3_000_000 => 1, // 20 µs
         _ => threads::count(),
     }
 }

@@ -14,10 +14,10 @@ use smallvec::smallvec;
 use super::forward::Linear;
 use super::{OP, product_of};
 use crate::cpu::CpuView;
-use crate::cpu::gemm::{Dense, Gemm, Source, prefetch_lines};
+use crate::cpu::gemm::{Dense, Gemm, Source, prefetch_lines, rounds_bf16};
 use crate::cpu::map::{BLOCK, add};
 use crate::cpu::threads::{GRAIN, for_chunks};
-use crate::dtype::{Float, Real, widened, with_dtype};
+use crate::dtype::{Float, Real, fill_wide, widened, with_dtype};
 use crate::error::Result;
 use crate::function::Function;
 use crate::gpu::gemm::{self, Fused};
@@ -198,7 +198,8 @@ impl<'a> Backward<'a> {
 }
 
 /// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that
-/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits.
+/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits that the products
+/// use.
 fn grad_pre(
     mut saved: Tensor,
     dy: &Tensor,
@@ -206,15 +207,15 @@ fn grad_pre(
     in_product: bool,
 ) -> Result<Vec<Tensor>> {
     const NAME: (&str, &str) = (OP, "grad_pre");
-    let wide = saved.dtype() == saved.dtype().wider();
+    let dtype = saved.dtype();
+    let in_place = dtype == dtype.wider() || dtype == DType::BF16 && rounds_bf16();
     match dy.device() {
-        Device::Cpu if wide && !saved.is_shared() => {
+        Device::Cpu if in_place && !saved.is_shared() => {
             let overwrite = |CpuIo { inputs, outputs }: CpuIo| {
                 let (dy, saved) = (&inputs[0], &mut outputs[0]);
-                match dy.spec.dtype() {
-                    DType::F64 => overwrite::<f64>(function, saved.as_mut_slice(), dy.as_slice()),
-                    _ => overwrite::<f32>(function, saved.as_mut_slice(), dy.as_slice()),
-                }
+                with_dtype!(dtype, T: Float => {
+                    overwrite::<T>(function, saved.as_mut_slice(), dy.as_slice());
+                });
                 Ok(())
             };
             let gpu = |_: GpuIo| unreachable!("on the CPU");
@@ -234,13 +235,14 @@ fn grad_pre(
 }
 
 /// `saved = dy ⊙ φ'`
-fn overwrite<A: Real>(function: Function, saved: &mut [A], dy: &[A]) {
+fn overwrite<T: Float>(function: Function, saved: &mut [T], dy: &[T]) {
     for_chunks(saved, GRAIN, |start, saved| {
-        let mut block = [A::ZERO; BLOCK];
-        for (i, values) in saved.chunks_mut(BLOCK).enumerate() {
-            let block = &mut block[..values.len()];
-            block.copy_from_slice(values);
-            function.gradient(block, &dy[start + i * BLOCK..][..values.len()], values);
+        let [mut wide_saved, mut wide_dy, mut buffer] = [[T::Acc::ZERO; BLOCK]; 3];
+        for (saved, dy) in saved.chunks_mut(BLOCK).zip(dy[start..].chunks(BLOCK)) {
+            let dy = widened(&dy[..saved.len()], &mut wide_dy[..saved.len()]);
+            let wide_saved = &mut wide_saved[..saved.len()];
+            T::widen(saved, wide_saved);
+            fill_wide(saved, &mut buffer, |grad| function.gradient(wide_saved, dy, grad));
         }
     });
 }
