@@ -210,7 +210,8 @@ def write(directory, contests, threads):
         if not case.axis:
             first.setdefault((case.task, case.phase), (case, results))
     if len({task for task, _ in first}) > 1:
-        chart = times_over_taipan(f"Time over taipan's, {count}", list(first.values()), overview=True)
+        title = f"Time over taipan's, {count}"
+        chart = times_over_taipan(title, list(first.values()), overview=True)
         put(directory / "overview.svg", chart)
 
 

@@ -42,8 +42,8 @@ pub(crate) struct Micro<A> {
 /// `pack(operand, lanes, depth, packed)`
 type Pack<A> = fn(Operand<A>, Range<usize>, Range<usize>, &mut [A]) -> Result<()>;
 
-/// `add_panel(panel, width, sums)`: add each lane of a panel, summed over the depth, to `sums`, which
-/// may be fewer.
+/// `add_panel(panel, width, sums)`: add each lane of a panel, summed over the depth, to `sums`,
+/// which may be fewer.
 pub(super) type AddPanel<A> = fn(&[A], usize, &mut [A]);
 
 /// `tile(left, right, sums, stride, add)`: the product of a panel of `rows` lanes and one of

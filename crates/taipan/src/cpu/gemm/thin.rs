@@ -10,8 +10,8 @@ use crate::error::Result;
 /// The most rows for which reading the right side takes longer than the arithmetic.
 const ROWS: usize = 8;
 
-/// The number of elements of the right side up to which a second thread is not worth it: if they are
-/// in cache, they take a microsecond.
+/// The number of elements of the right side up to which a second thread is not worth it: if they
+/// are in cache, they take a microsecond.
 const MEMORY_GRAIN: usize = 1 << 16;
 
 /// Whether to use [`thin`].

@@ -82,8 +82,8 @@ vector!(__m512, f32, _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_add_
 vector!(__m512d, f64, _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_add_pd _mm512_fmadd_pd,
     |x| _mm512_castpd512_pd256(x).add(_mm512_extractf64x4_pd::<1>(x)).sum());
 
-/// Pairs of bf16, each in the place of an f32, for processors that also have AVX-512 BF16. `fma` adds
-/// both products of two pairs; sums are f32, and `add`, `load` and `store` are theirs.
+/// Pairs of bf16, each in the place of an f32, for processors that also have AVX-512 BF16. `fma`
+/// adds both products of two pairs; sums are f32, and `add`, `load` and `store` are theirs.
 #[derive(Clone, Copy)]
 pub(super) struct Pairs(__m512);
 

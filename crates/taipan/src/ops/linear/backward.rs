@@ -198,8 +198,8 @@ impl<'a> Backward<'a> {
 }
 
 /// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that
-/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits that the products
-/// use.
+/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits that the
+/// products use.
 fn grad_pre(
     mut saved: Tensor,
     dy: &Tensor,
