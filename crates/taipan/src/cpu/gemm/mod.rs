@@ -324,9 +324,9 @@ fn even(size: usize, most: usize, unit: usize) -> usize {
     size.div_ceil(blocks).next_multiple_of(unit).max(unit)
 }
 
-/// Whether an operand of bf16 that is computed while it is packed is rounded to bf16.
-pub(crate) fn rounds_bf16() -> bool {
-    f32::micro_bf16(Level::current()).steps > 1
+/// Whether a product with so many rows rounds an operand of bf16 that is computed while it is packed.
+pub(crate) fn rounds_bf16(rows: usize) -> bool {
+    rows > thin::ROWS && f32::micro_bf16(Level::current()).steps > 1
 }
 
 /// The number of threads for a product of this size. Does not change its result.

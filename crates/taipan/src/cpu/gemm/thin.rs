@@ -8,7 +8,7 @@ use crate::dtype::{Float, Real};
 use crate::error::Result;
 
 /// The most rows for which reading the right side takes longer than the arithmetic.
-const ROWS: usize = 8;
+pub(super) const ROWS: usize = 8;
 
 /// The number of elements of the right side up to which a second thread is not worth it: if they
 /// are in cache, they take a microsecond.

@@ -56,7 +56,13 @@ impl<'a> Backward<'a> {
     ) -> Result<Self> {
         let product = product_of(op.layout, &specs[0], &specs[1]);
         let upstream = match saved {
-            Some(saved) => grad_pre(saved, dy, op.function, products == 1 && product.k <= FEW)?,
+            Some(saved) => {
+                let in_product = products == 1 && product.k <= FEW;
+                // Of both products, which have as many rows, or else the bits would depend on
+                // whether `saved` is shared.
+                let rounds = products == 2 && [product.m, product.k].into_iter().all(rounds_bf16);
+                grad_pre(saved, dy, op.function, in_product, rounds)?
+            }
             None => vec![dy.detached()],
         };
         Ok(Self { function: op.function, product, specs, upstream })
@@ -198,17 +204,18 @@ impl<'a> Backward<'a> {
 }
 
 /// `grad_pre`; or `dy` and `saved` unchanged, for the products to compute it from: on a GPU if that
-/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits that the
-/// products use.
+/// is as fast, on the CPU if `saved` is shared or overwriting it would lose digits, unless the
+/// products round them anyway.
 fn grad_pre(
     mut saved: Tensor,
     dy: &Tensor,
     function: Function,
     in_product: bool,
+    rounds: bool,
 ) -> Result<Vec<Tensor>> {
     const NAME: (&str, &str) = (OP, "grad_pre");
     let dtype = saved.dtype();
-    let in_place = dtype == dtype.wider() || dtype == DType::BF16 && rounds_bf16();
+    let in_place = dtype == dtype.wider() || dtype == DType::BF16 && rounds;
     match dy.device() {
         Device::Cpu if in_place && !saved.is_shared() => {
             let overwrite = |CpuIo { inputs, outputs }: CpuIo| {
