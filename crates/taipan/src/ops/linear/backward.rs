@@ -58,9 +58,9 @@ impl<'a> Backward<'a> {
         let upstream = match saved {
             Some(saved) => {
                 let in_product = products == 1 && product.k <= FEW;
-                // Of both products, which have as many rows, or else the bits would depend on
-                // whether `saved` is shared.
-                let rounds = products == 2 && [product.m, product.k].into_iter().all(rounds_bf16);
+                // Both products, or else the bits would depend on whether `saved` is shared.
+                let rounds_for = |side| rounds_bf16(product.gradient(side).0.m);
+                let rounds = products == 2 && rounds_for(Side::Left) && rounds_for(Side::Right);
                 grad_pre(saved, dy, op.function, in_product, rounds)?
             }
             None => vec![dy.detached()],
